@@ -8,7 +8,7 @@
 #define MATCH_MIN 4
 
 /* Reads a length that continues in bytes of 255. */
-static int extend(const uint8_t **at, const uint8_t *end, size_t *length)
+static int lz4_extend(const uint8_t **at, const uint8_t *end, size_t *length)
 {
     uint8_t byte;
     do {
@@ -28,7 +28,7 @@ int64_t tow_lz4_decode(const uint8_t *in, size_t in_size, uint8_t *out, size_t o
     while (in < end) {
         uint8_t token = *in++;
         size_t literals = token >> 4;
-        if (literals == 15 && extend(&in, end, &literals) != 0) {
+        if (literals == 15 && lz4_extend(&in, end, &literals) != 0) {
             return -EINVAL;
         }
         if (literals > (size_t)(end - in) || literals > out_size - done) {
@@ -46,7 +46,7 @@ int64_t tow_lz4_decode(const uint8_t *in, size_t in_size, uint8_t *out, size_t o
         size_t offset = (size_t)in[0] | (size_t)in[1] << 8;
         in += 2;
         size_t match = token & 15;
-        if (match == 15 && extend(&in, end, &match) != 0) {
+        if (match == 15 && lz4_extend(&in, end, &match) != 0) {
             return -EINVAL;
         }
         match += MATCH_MIN;

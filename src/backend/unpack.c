@@ -16,7 +16,7 @@
 
 enum { FATBIN_HEADER_MIN = 16, ENTRY_HEADER_MIN = 64 };
 
-static uint64_t get(const uint8_t *at, unsigned bytes)
+static uint64_t unpack_get(const uint8_t *at, unsigned bytes)
 {
     uint64_t value = 0;
     memcpy(&value, at, bytes); /* little-endian everywhere we run */
@@ -25,12 +25,12 @@ static uint64_t get(const uint8_t *at, unsigned bytes)
 
 int tow_entry_first(const uint8_t *image, size_t size, size_t *ret_at, uint64_t *ret_body)
 {
-    uint64_t header = size >= FATBIN_HEADER_MIN ? get(image + 6, 2) : 0;
+    uint64_t header = size >= FATBIN_HEADER_MIN ? unpack_get(image + 6, 2) : 0;
     if (header < FATBIN_HEADER_MIN || header > size) {
         return -EINVAL;
     }
     *ret_at = (size_t)header;
-    *ret_body = get(image + 8, 8);
+    *ret_body = unpack_get(image + 8, 8);
     return 0;
 }
 
@@ -41,27 +41,28 @@ int tow_entry_next(const uint8_t *image, size_t size, size_t *at, struct tow_ent
         return 0;
     }
     const uint8_t *entry = image + *at;
-    uint64_t header = get(entry + 4, 4), padded = get(entry + 8, 8), packed = get(entry + 16, 4);
+    uint64_t header = unpack_get(entry + 4, 4), padded = unpack_get(entry + 8, 8),
+             packed = unpack_get(entry + 16, 4);
     if (header < ENTRY_HEADER_MIN || header > left || padded > left - header) {
         return -EINVAL;
     }
-    uint64_t flags = get(entry + 40, 8);
+    uint64_t flags = unpack_get(entry + 40, 8);
     *ret_entry = (struct tow_entry){
-        .kind = (unsigned)get(entry, 2),
-        .sm = (uint32_t)get(entry + 28, 4),
+        .kind = (unsigned)unpack_get(entry, 2),
+        .sm = (uint32_t)unpack_get(entry + 28, 4),
         .is_packed = packed != 0 && (flags & (FLAG_LZ4 | FLAG_ZSTD)) != 0,
         .payload = entry + header,
         .size = (size_t)padded,
         .flags = flags,
-        .unpacked_size = get(entry + 56, 8),
+        .unpacked_size = unpack_get(entry + 56, 8),
         .packed_size = (size_t)packed,
     };
     *at += (size_t)(header + padded);
     return 1;
 }
 
-static int64_t decode(const uint8_t *packed, size_t packed_size, uint8_t *out, size_t size,
-                      uint64_t flags)
+static int64_t unpack_decode(const uint8_t *packed, size_t packed_size, uint8_t *out, size_t size,
+                             uint64_t flags)
 {
     if (flags & FLAG_LZ4) {
         return tow_lz4_decode(packed, packed_size, out, size);
@@ -87,7 +88,8 @@ int tow_entry_unpack(const struct tow_entry *entry, uint8_t **ret_bytes, size_t 
     if (bytes == NULL) {
         return -ENOMEM;
     }
-    int64_t got = decode(entry->payload, entry->packed_size, bytes, (size_t)size, entry->flags);
+    int64_t got =
+        unpack_decode(entry->payload, entry->packed_size, bytes, (size_t)size, entry->flags);
     if (got <= 0 || (uint64_t)got > size) {
         free(bytes);
         return got == -ENOTSUP ? -ENOTSUP : -EINVAL;

@@ -23,7 +23,7 @@ static void skip_space(struct reader *r)
     }
 }
 
-static bool take(struct reader *r, char c)
+static bool doc_take(struct reader *r, char c)
 {
     skip_space(r);
     if (r->at < r->end && *r->at == c) {
@@ -79,7 +79,7 @@ static int read_hex4(struct reader *r, unsigned *ret_code)
 /* The strings together are never longer than the text they come from. */
 static int read_string(struct reader *r, const char **ret_text)
 {
-    if (!take(r, '"')) {
+    if (!doc_take(r, '"')) {
         return -EPROTO;
     }
     char *out = r->doc->strings + r->string_used;
@@ -122,11 +122,11 @@ static int read_container(struct reader *r, uint32_t index, bool object)
     if (++r->depth > TOW_JSON_NESTING_MAX) {
         return -E2BIG;
     }
-    if (!take(r, closer)) {
+    if (!doc_take(r, closer)) {
         do {
             const char *key = NULL;
             int error = object ? read_string(r, &key) : 0;
-            if (error == 0 && object && !take(r, ':')) {
+            if (error == 0 && object && !doc_take(r, ':')) {
                 error = -EPROTO;
             }
             if (error == 0) {
@@ -135,8 +135,8 @@ static int read_container(struct reader *r, uint32_t index, bool object)
             if (error < 0) {
                 return error;
             }
-        } while (take(r, ','));
-        if (!take(r, closer)) {
+        } while (doc_take(r, ','));
+        if (!doc_take(r, closer)) {
             return -EPROTO;
         }
     }

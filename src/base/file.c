@@ -139,7 +139,7 @@ int tow_file_mkdir_all(const char *path, bool private)
     return 0;
 }
 
-static int fits(int length, size_t size)
+static int file_fits(int length, size_t size)
 {
     return length >= 0 && (size_t)length < size ? 0 : -ENAMETOOLONG;
 }
@@ -147,28 +147,28 @@ static int fits(int length, size_t size)
 int tow_file_cache_dir(bool daemon, char *ret_path, size_t size)
 {
     if (daemon && geteuid() == 0) {
-        return fits(snprintf(ret_path, size, "/var/cache/towline"), size);
+        return file_fits(snprintf(ret_path, size, "/var/cache/towline"), size);
     }
     const char *base = getenv("XDG_CACHE_HOME");
     /* The XDG rule: a relative path there is to be ignored. */
     if (base != NULL && base[0] == '/') {
-        return fits(snprintf(ret_path, size, "%s/towline", base), size);
+        return file_fits(snprintf(ret_path, size, "%s/towline", base), size);
     }
     const char *home = getenv("HOME");
     if (home == NULL || home[0] != '/') {
         return -ENOENT;
     }
-    return fits(snprintf(ret_path, size, "%s/.cache/towline", home), size);
+    return file_fits(snprintf(ret_path, size, "%s/.cache/towline", home), size);
 }
 
 int tow_file_default_socket(char *ret_path, size_t size)
 {
     const char *run = getenv("XDG_RUNTIME_DIR");
     if (geteuid() == 0) {
-        return fits(snprintf(ret_path, size, "%s", TOW_FILE_MACHINE_SOCKET), size);
+        return file_fits(snprintf(ret_path, size, "%s", TOW_FILE_MACHINE_SOCKET), size);
     }
     if (run == NULL || run[0] != '/') {
         return -ENOENT;
     }
-    return fits(snprintf(ret_path, size, "%s/towline.sock", run), size);
+    return file_fits(snprintf(ret_path, size, "%s/towline.sock", run), size);
 }

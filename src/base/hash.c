@@ -25,7 +25,7 @@ static const uint32_t round_words[64] = {
     0x748f82ee, 0x78a5636f, 0x84c87814, 0x8cc70208, 0x90befffa, 0xa4506ceb, 0xbef9a3f7, 0xc67178f2,
 };
 
-static uint32_t rotate(uint32_t value, int by)
+static uint32_t hash_rotate(uint32_t value, int by)
 {
     return value >> by | value << (32 - by);
 }
@@ -51,16 +51,16 @@ static void blocks_portable(uint32_t state[8], const uint8_t *at, size_t count)
             w[i] = load_be32(at + 4 * i);
         }
         for (int i = 16; i < 64; i++) {
-            uint32_t s0 = rotate(w[i - 15], 7) ^ rotate(w[i - 15], 18) ^ w[i - 15] >> 3;
-            uint32_t s1 = rotate(w[i - 2], 17) ^ rotate(w[i - 2], 19) ^ w[i - 2] >> 10;
+            uint32_t s0 = hash_rotate(w[i - 15], 7) ^ hash_rotate(w[i - 15], 18) ^ w[i - 15] >> 3;
+            uint32_t s1 = hash_rotate(w[i - 2], 17) ^ hash_rotate(w[i - 2], 19) ^ w[i - 2] >> 10;
             w[i] = w[i - 16] + s0 + w[i - 7] + s1;
         }
         uint32_t a = state[0], b = state[1], c = state[2], d = state[3];
         uint32_t e = state[4], f = state[5], g = state[6], h = state[7];
         for (int i = 0; i < 64; i++) {
-            uint32_t sum1 = rotate(e, 6) ^ rotate(e, 11) ^ rotate(e, 25);
+            uint32_t sum1 = hash_rotate(e, 6) ^ hash_rotate(e, 11) ^ hash_rotate(e, 25);
             uint32_t t1 = h + sum1 + ((e & f) ^ (~e & g)) + round_words[i] + w[i];
-            uint32_t sum0 = rotate(a, 2) ^ rotate(a, 13) ^ rotate(a, 22);
+            uint32_t sum0 = hash_rotate(a, 2) ^ hash_rotate(a, 13) ^ hash_rotate(a, 22);
             uint32_t t2 = sum0 + ((a & b) ^ (a & c) ^ (b & c));
             h = g;
             g = f;
@@ -191,7 +191,7 @@ void tow_sha256_force_portable(int on)
     atomic_store_explicit(&choice, on ? 1 : 0, memory_order_relaxed);
 }
 
-static void blocks(uint32_t state[8], const uint8_t *at, size_t count)
+static void hash_blocks(uint32_t state[8], const uint8_t *at, size_t count)
 {
     int chosen = atomic_load_explicit(&choice, memory_order_relaxed);
     if (chosen == 0) {
@@ -229,9 +229,9 @@ void tow_sha256_update(struct tow_sha256 *sha, const void *bytes, size_t n)
         if (held + take < 64) {
             return;
         }
-        blocks(sha->state, sha->block, 1);
+        hash_blocks(sha->state, sha->block, 1);
     }
-    blocks(sha->state, at, n / 64);
+    hash_blocks(sha->state, at, n / 64);
     memcpy(sha->block, at + n / 64 * 64, n % 64);
 }
 
@@ -242,13 +242,13 @@ void tow_sha256_final(struct tow_sha256 *sha, uint8_t ret_digest[TOW_SHA256_SIZE
     sha->block[held++] = 0x80;
     if (held > 56) {
         memset(sha->block + held, 0, 64 - held);
-        blocks(sha->state, sha->block, 1);
+        hash_blocks(sha->state, sha->block, 1);
         held = 0;
     }
     memset(sha->block + held, 0, 56 - held);
     store_be32(sha->block + 56, (uint32_t)(bits >> 32));
     store_be32(sha->block + 60, (uint32_t)bits);
-    blocks(sha->state, sha->block, 1);
+    hash_blocks(sha->state, sha->block, 1);
     for (int i = 0; i < 8; i++) {
         store_be32(ret_digest + 4 * i, sha->state[i]);
     }

@@ -9,7 +9,7 @@
 #include <stdio.h>
 #include <string.h>
 
-static void put(struct tow_json *json, const void *bytes, size_t n)
+static void json_put(struct tow_json *json, const void *bytes, size_t n)
 {
     if (json->error == 0) {
         json->error = tow_buf_append(json->out, bytes, n);
@@ -18,7 +18,7 @@ static void put(struct tow_json *json, const void *bytes, size_t n)
 
 static void put_text(struct tow_json *json, const char *text)
 {
-    put(json, text, strlen(text));
+    json_put(json, text, strlen(text));
 }
 
 /* Bytes of the UTF-8 character at `at`, which is not ASCII; 0 if it is none. */
@@ -43,41 +43,41 @@ static size_t character_size(const unsigned char *at)
 /* Texts come from anybody: what is not UTF-8 is replaced, since JSON must be. */
 static void put_string(struct tow_json *json, const char *text)
 {
-    put(json, "\"", 1);
+    json_put(json, "\"", 1);
     for (const char *at = text; *at != '\0'; at++) {
         unsigned char c = (unsigned char)*at;
         char escape[8];
         if (c == '"' || c == '\\') {
             escape[0] = '\\';
             escape[1] = (char)c;
-            put(json, escape, 2);
+            json_put(json, escape, 2);
         } else if (c == '\n') {
-            put(json, "\\n", 2);
+            json_put(json, "\\n", 2);
         } else if (c == '\t') {
-            put(json, "\\t", 2);
+            json_put(json, "\\t", 2);
         } else if (c < 0x20 || c == 0x7f) {
             snprintf(escape, sizeof escape, "\\u%04x", c);
-            put(json, escape, 6);
+            json_put(json, escape, 6);
         } else if (c < 0x80) {
-            put(json, at, 1);
+            json_put(json, at, 1);
         } else {
             size_t size = character_size((const unsigned char *)at);
-            put(json, size > 0 ? at : "\xef\xbf\xbd", size > 0 ? size : 3);
+            json_put(json, size > 0 ? at : "\xef\xbf\xbd", size > 0 ? size : 3);
             at += size > 0 ? size - 1 : 0;
         }
     }
-    put(json, "\"", 1);
+    json_put(json, "\"", 1);
 }
 
 static void start_element(struct tow_json *json, const char *key)
 {
     if (json->filled[json->depth]) {
-        put(json, ",", 1);
+        json_put(json, ",", 1);
     }
     json->filled[json->depth] = true;
     if (key != NULL) {
         put_string(json, key);
-        put(json, ":", 1);
+        json_put(json, ":", 1);
     }
 }
 
@@ -85,7 +85,7 @@ static void open_level(struct tow_json *json, const char *key, char opener, char
 {
     start_element(json, key);
     assert(json->depth < TOW_JSON_DEPTH_MAX);
-    put(json, &opener, 1);
+    json_put(json, &opener, 1);
     json->depth++;
     json->filled[json->depth] = false;
     json->closer[json->depth] = closer;
@@ -110,7 +110,7 @@ void tow_json_array(struct tow_json *json, const char *key)
 void tow_json_end(struct tow_json *json)
 {
     assert(json->depth > 0);
-    put(json, &json->closer[json->depth], 1);
+    json_put(json, &json->closer[json->depth], 1);
     json->depth--;
 }
 

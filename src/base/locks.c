@@ -23,7 +23,7 @@ _Static_assert(TOW_LOCK_NAMES <= 128, "a bit for each lock");
 
 static __thread lock_mask held __attribute__((tls_model("initial-exec")));
 
-static lock_mask bit(enum tow_lock_name name)
+static lock_mask locks_bit(enum tow_lock_name name)
 {
     return (lock_mask)1 << name;
 }
@@ -31,14 +31,14 @@ static lock_mask bit(enum tow_lock_name name)
 static enum tow_lock_name last_of(lock_mask mask)
 {
     enum tow_lock_name name = TOW_LOCK_NAMES - 1;
-    while (name > 0 && (mask & bit(name)) == 0) {
+    while (name > 0 && (mask & locks_bit(name)) == 0) {
         name--;
     }
     return name;
 }
 
 /* Nothing here may take a lock of ours, so the log is left out. */
-static _Noreturn void die(const char *text, int length, size_t size)
+static _Noreturn void locks_die(const char *text, int length, size_t size)
 {
     size_t bytes = length < 0 ? 0 : (size_t)length < size ? (size_t)length : size - 1;
     ssize_t unused = write(STDERR_FILENO, text, bytes);
@@ -49,7 +49,7 @@ static _Noreturn void die(const char *text, int length, size_t size)
 #define DIE(...)                                                                                   \
     do {                                                                                           \
         char text_[400];                                                                           \
-        die(text_, snprintf(text_, sizeof text_, __VA_ARGS__), sizeof text_);                      \
+        locks_die(text_, snprintf(text_, sizeof text_, __VA_ARGS__), sizeof text_);                \
     } while (0)
 
 void tow_locks_check(enum tow_lock_name name)
@@ -74,21 +74,21 @@ void tow_locks_check(enum tow_lock_name name)
 
 void tow_locks_taken(enum tow_lock_name name)
 {
-    if ((held & bit(name)) != 0) { /* by trying: tow_locks_check was not asked */
+    if ((held & locks_bit(name)) != 0) { /* by trying: tow_locks_check was not asked */
         DIE("towline: a thread that holds %s (%s) got a lock of the same name: nobody holds two of "
             "them (src/base/locks.def).\n",
             rows[name].name, rows[name].guards);
     }
-    held |= bit(name);
+    held |= locks_bit(name);
 }
 
 void tow_locks_given(enum tow_lock_name name)
 {
-    if ((held & bit(name)) == 0) {
+    if ((held & locks_bit(name)) == 0) {
         DIE("towline: a thread gives back %s (%s), which it does not hold.\n", rows[name].name,
             rows[name].guards);
     }
-    held &= ~bit(name);
+    held &= ~locks_bit(name);
 }
 
 void tow_locks_over(enum tow_lock_mark mark, const char *call)
@@ -97,7 +97,7 @@ void tow_locks_over(enum tow_lock_mark mark, const char *call)
         return;
     }
     for (unsigned name = 1; name < TOW_LOCK_NAMES; name++) {
-        if ((held & bit(name)) != 0 && (rows[name].marks & mark) == 0) {
+        if ((held & locks_bit(name)) != 0 && (rows[name].marks & mark) == 0) {
             DIE("towline: a thread that holds %s (%s) calls %s, which may wait: its row in "
                 "src/base/locks.def does not allow that.\n",
                 rows[name].name, rows[name].guards, call);

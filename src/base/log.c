@@ -56,7 +56,7 @@ static int find_level(const char *word, size_t length)
     return -EINVAL;
 }
 
-static int parse(const char *spec, unsigned char ret_levels[TOW_AREA_COUNT])
+static int log_parse(const char *spec, unsigned char ret_levels[TOW_AREA_COUNT])
 {
     memset(ret_levels, TOW_LOG_WARN, TOW_AREA_COUNT);
     while (*spec != '\0') {
@@ -89,22 +89,22 @@ static int parse(const char *spec, unsigned char ret_levels[TOW_AREA_COUNT])
     return 0;
 }
 
-static void store(const unsigned char from[TOW_AREA_COUNT])
+static void log_store(const unsigned char from[TOW_AREA_COUNT])
 {
     for (int i = 0; i < TOW_AREA_COUNT; i++) {
         atomic_store_explicit(&levels[i], from[i], memory_order_relaxed);
     }
 }
 
-static void start(void)
+static void log_start(void)
 {
     unsigned char chosen[TOW_AREA_COUNT];
     const char *spec = getenv("TOWLINE_LOG");
-    bool wrong = spec != NULL && parse(spec, chosen) < 0;
+    bool wrong = spec != NULL && log_parse(spec, chosen) < 0;
     if (spec == NULL || wrong) {
         memset(chosen, TOW_LOG_WARN, sizeof chosen);
     }
-    store(chosen);
+    log_store(chosen);
     const char *path = getenv("TOWLINE_LOG_FILE");
     if (path != NULL && *path != '\0') {
         int fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
@@ -122,7 +122,7 @@ static void start(void)
 
 bool tow_log_on(enum tow_log_area area, enum tow_log_level level)
 {
-    pthread_once(&once, start);
+    pthread_once(&once, log_start);
     return level <= (enum tow_log_level)atomic_load_explicit(&levels[area], memory_order_relaxed);
 }
 
@@ -171,19 +171,19 @@ void tow_log(enum tow_log_area area, enum tow_log_level level, const char *forma
 
 int tow_log_configure(const char *spec)
 {
-    pthread_once(&once, start);
+    pthread_once(&once, log_start);
     unsigned char chosen[TOW_AREA_COUNT];
-    int error = parse(spec, chosen);
+    int error = log_parse(spec, chosen);
     if (error < 0) {
         return error;
     }
-    store(chosen);
+    log_store(chosen);
     return 0;
 }
 
 void tow_log_move(int fd)
 {
-    pthread_once(&once, start);
+    pthread_once(&once, log_start);
     int other = STDERR_FILENO;
     atomic_compare_exchange_strong(&log_fd, &other, fd);
 }

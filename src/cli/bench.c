@@ -106,7 +106,8 @@ static void forget_towline(const char *lib_dir)
 }
 
 /* Becomes a program on a side; does not return. */
-static void become(const struct plan *plan, enum tow_bench_side side, const char *const *program)
+static void bench_become(const struct plan *plan, enum tow_bench_side side,
+                         const char *const *program)
 {
     const char *args[ARGS_MAX];
     unsigned n = 0;
@@ -150,7 +151,7 @@ static void become_measure(const struct plan *plan, enum tow_bench_side side, in
     }
     args[n] = NULL;
     dup2(out, STDOUT_FILENO);
-    become(plan, side, args);
+    bench_become(plan, side, args);
 }
 
 /* What it prints is not shown, but what it complains of. */
@@ -162,12 +163,12 @@ static void become_example(const struct plan *plan, enum tow_bench_side side, co
         dup2(nothing, STDIN_FILENO);
         dup2(nothing, STDOUT_FILENO);
     }
-    become(plan, side, args);
+    bench_become(plan, side, args);
 }
 
 /* A server that has just served needs a moment until its next worker is ready; what is to be seen
  * is a start with one. Natively the same pause, so that both sides start from the same rest. */
-static void rest(const struct plan *plan)
+static void bench_rest(const struct plan *plan)
 {
     for (unsigned i = 0; i < plan->part_count; i++) {
         if (strcmp(plan->parts[i], "startup") == 0) {
@@ -194,7 +195,7 @@ static bool ended_well(int status)
 static int run_once(const struct plan *plan, struct tow_bench *bench, enum tow_bench_side side)
 {
     int ends[2];
-    rest(plan);
+    bench_rest(plan);
     if (pipe(ends) != 0) {
         tow_cli_say("a pipe cannot be made: %s", strerror(errno));
         return -EIO;
@@ -235,7 +236,7 @@ static int run_example(const struct plan *plan, struct tow_bench *bench, enum to
     char path[sizeof plan->examples.folder + sizeof like.program + 1];
     snprintf(like.program, sizeof like.program, "%s", name);
     snprintf(path, sizeof path, "%s/%s", plan->examples.folder, name);
-    /* As in rest(); there are many of them, so it is shorter. */
+    /* As in bench_rest(); there are many of them, so it is shorter. */
     tow_time_sleep(plan->quick ? 100 * TOW_TIME_MS : 500 * TOW_TIME_MS);
     int64_t begin = tow_time_now_ns();
     pid_t child = fork();

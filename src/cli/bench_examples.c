@@ -13,7 +13,7 @@
 
 #include "cli/cli.h"
 
-static int compare(const void *a, const void *b)
+static int bench_examples_compare(const void *a, const void *b)
 {
     int order = strcasecmp(a, b);
     return order != 0 ? order : strcmp(a, b);
@@ -50,7 +50,7 @@ static int list_programs(const char *folder, struct tow_bench_examples *examples
         snprintf(examples->names[examples->count++], sizeof *examples->names, "%s", entry->d_name);
     }
     closedir(dir);
-    qsort(examples->names, examples->count, sizeof *examples->names, compare);
+    qsort(examples->names, examples->count, sizeof *examples->names, bench_examples_compare);
     return error;
 }
 

@@ -14,13 +14,14 @@ struct axis {
     double low, high; /* in powers of ten (y) or of two (x) */
 };
 
-static double at(const struct axis *axis, double value, double length)
+static double bench_plot_at(const struct axis *axis, double value, double length)
 {
     return (value - axis->low) / (axis->high - axis->low) * length;
 }
 
 /* What a panel shows of a figure. */
-static double shown(const struct tow_bench_figure *f, enum tow_bench_side side, bool time)
+static double bench_plot_shown(const struct tow_bench_figure *f, enum tow_bench_side side,
+                               bool time)
 {
     double rate = tow_bench_median(f->value[side], f->count[side]);
     if (rate <= 0) {
@@ -36,7 +37,7 @@ static void find_axes(const struct tow_bench *bench, bool time, struct axis *ret
     for (unsigned i = 0; i < bench->figure_count; i++) {
         const struct tow_bench_figure *f = &bench->figures[i];
         for (int side = 0; side < TOW_BENCH_SIDES; side++) {
-            double value = f->bytes != 0 ? shown(f, (enum tow_bench_side)side, time) : 0;
+            double value = f->bytes != 0 ? bench_plot_shown(f, (enum tow_bench_side)side, time) : 0;
             if (value <= 0) {
                 continue;
             }
@@ -61,14 +62,14 @@ static void draw_frame(FILE *out, double left, const struct axis *x, const struc
         "<rect x=\"%.0f\" y=\"%d\" width=\"%d\" height=\"%d\" fill=\"none\" stroke=\"#888\"/>\n",
         left, TOP - 14, title, left, TOP, PANEL, TALL);
     for (double power = y->low; power <= y->high + 0.5; power += 1) {
-        double height = TOP + TALL - at(y, power, TALL);
+        double height = TOP + TALL - bench_plot_at(y, power, TALL);
         fprintf(out,
                 "<path d=\"M%.0f %.1fh%d\" stroke=\"#ddd\"/>"
                 "<text x=\"%.0f\" y=\"%.1f\" text-anchor=\"end\">%g</text>\n",
                 left, height, PANEL, left - 6, height + 4, pow(10, power));
     }
     for (double power = x->low; power <= x->high + 0.5; power += 4) {
-        double place = left + at(x, power, PANEL);
+        double place = left + bench_plot_at(x, power, PANEL);
         char size[16];
         fprintf(out,
                 "<path d=\"M%.1f %dv%d\" stroke=\"#eee\"/>"
@@ -97,14 +98,14 @@ static void draw_panel(const struct tow_bench *bench, FILE *out, bool time, doub
                 const struct tow_bench_figure *f = &bench->figures[i];
                 double value = f->bytes != 0 && strcmp(f->memory, curves[c].memory) == 0 &&
                                        strcmp(f->direction, curves[c].direction) == 0
-                                   ? shown(f, (enum tow_bench_side)side, time)
+                                   ? bench_plot_shown(f, (enum tow_bench_side)side, time)
                                    : 0;
                 if (value <= 0) {
                     continue;
                 }
                 fprintf(out, open ? " %.1f,%.1f" : "<polyline points=\"%.1f,%.1f",
-                        left + at(&x, log2((double)f->bytes), PANEL),
-                        TOP + TALL - at(&y, log10(value), TALL));
+                        left + bench_plot_at(&x, log2((double)f->bytes), PANEL),
+                        TOP + TALL - bench_plot_at(&y, log10(value), TALL));
                 open = true;
             }
             if (open) {

@@ -10,7 +10,7 @@
 #include "base/json.h"
 #include "cli/cli.h"
 
-static int compare(const void *a, const void *b)
+static int bench_show_compare(const void *a, const void *b)
 {
     double x = *(const double *)a, y = *(const double *)b;
     return (x > y) - (x < y);
@@ -23,7 +23,7 @@ double tow_bench_median(const double *values, unsigned count)
         return 0;
     }
     memcpy(sorted, values, count * sizeof *values);
-    qsort(sorted, count, sizeof *sorted, compare);
+    qsort(sorted, count, sizeof *sorted, bench_show_compare);
     return count % 2 == 1 ? sorted[count / 2] : (sorted[count / 2 - 1] + sorted[count / 2]) / 2;
 }
 

@@ -6,7 +6,7 @@
 
 #include "base/doc.h"
 
-static void show(const char *address, const struct tow_json_doc *doc)
+static void devices_show(const char *address, const struct tow_json_doc *doc)
 {
     const struct tow_json_value *root = doc->values;
     const struct tow_json_value *devices = tow_json_member(doc, root, "devices");
@@ -30,9 +30,9 @@ static void show(const char *address, const struct tow_json_doc *doc)
     }
 }
 
-static int devices(int argc, char **argv)
+static int devices_run(int argc, char **argv)
 {
-    return tow_ask_main(argc, argv, show);
+    return tow_ask_main(argc, argv, devices_show);
 }
 
 const struct tow_command tow_command_devices = {
@@ -44,5 +44,5 @@ const struct tow_command tow_command_devices = {
             "  towline devices -s tcp://one:4837,tcp://two:4837\n"
             "\n"
             "Without -s: TOWLINE_SERVER, then the config file, then this machine's own socket.\n",
-    .run = devices,
+    .run = devices_run,
 };

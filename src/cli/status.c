@@ -6,7 +6,7 @@
 
 #include "base/doc.h"
 
-static void show(const char *address, const struct tow_json_doc *doc)
+static void status_show(const char *address, const struct tow_json_doc *doc)
 {
     const struct tow_json_value *root = doc->values;
     const struct tow_json_value *workers = tow_json_member(doc, root, "workers");
@@ -46,9 +46,9 @@ static void show(const char *address, const struct tow_json_doc *doc)
     }
 }
 
-static int status(int argc, char **argv)
+static int status_run(int argc, char **argv)
 {
-    return tow_ask_main(argc, argv, show);
+    return tow_ask_main(argc, argv, status_show);
 }
 
 const struct tow_command tow_command_status = {
@@ -64,5 +64,5 @@ const struct tow_command tow_command_status = {
             "everything, as one\n"
             "array with an element per server.\n"
             "Without -s: TOWLINE_SERVER, then the config file, then this machine's own socket.\n",
-    .run = status,
+    .run = status_run,
 };

@@ -46,8 +46,8 @@ TOW_NVML_PUBLIC int nvmlDeviceGetHandleByIndex(unsigned index, void **ret_device
     return nvmlDeviceGetHandleByIndex_v2(index, ret_device);
 }
 
-static int find(bool (*fits)(const struct tow_nvml_device *, const char *), const char *text,
-                void **ret_device)
+static int device_find(bool (*fits)(const struct tow_nvml_device *, const char *), const char *text,
+                       void **ret_device)
 {
     int result = tow_nvml_begin();
     if (result != NVML_SUCCESS) {
@@ -84,21 +84,21 @@ static bool has_bus(const struct tow_nvml_device *device, const char *text)
 
 TOW_NVML_PUBLIC int nvmlDeviceGetHandleByUUID(const char *uuid, void **ret_device)
 {
-    return find(has_uuid, uuid, ret_device);
+    return device_find(has_uuid, uuid, ret_device);
 }
 
 TOW_NVML_PUBLIC int nvmlDeviceGetHandleByPciBusId_v2(const char *bus, void **ret_device)
 {
-    return find(has_bus, bus, ret_device);
+    return device_find(has_bus, bus, ret_device);
 }
 
 TOW_NVML_PUBLIC int nvmlDeviceGetHandleByPciBusId(const char *bus, void **ret_device)
 {
-    return find(has_bus, bus, ret_device);
+    return device_find(has_bus, bus, ret_device);
 }
 
 /* Begins, and finds the device; with something to write to. */
-static int begin(void *handle, const void *out, struct tow_nvml_device **ret_device)
+static int device_begin(void *handle, const void *out, struct tow_nvml_device **ret_device)
 {
     int result = tow_nvml_begin();
     if (result != NVML_SUCCESS) {
@@ -114,7 +114,7 @@ static int begin(void *handle, const void *out, struct tow_nvml_device **ret_dev
 TOW_NVML_PUBLIC int nvmlDeviceGetIndex(void *handle, unsigned *ret_index)
 {
     struct tow_nvml_device *device;
-    int result = begin(handle, ret_index, &device);
+    int result = device_begin(handle, ret_index, &device);
     if (result != NVML_SUCCESS) {
         return result;
     }
@@ -125,7 +125,7 @@ TOW_NVML_PUBLIC int nvmlDeviceGetIndex(void *handle, unsigned *ret_index)
 TOW_NVML_PUBLIC int nvmlDeviceGetName(void *handle, char *name, unsigned size)
 {
     struct tow_nvml_device *device;
-    int result = begin(handle, name, &device);
+    int result = device_begin(handle, name, &device);
     return result != NVML_SUCCESS ? result
                                   : tow_nvml_end(tow_nvml_give_text(device->name, name, size));
 }
@@ -133,7 +133,7 @@ TOW_NVML_PUBLIC int nvmlDeviceGetName(void *handle, char *name, unsigned size)
 TOW_NVML_PUBLIC int nvmlDeviceGetUUID(void *handle, char *uuid, unsigned size)
 {
     struct tow_nvml_device *device;
-    int result = begin(handle, uuid, &device);
+    int result = device_begin(handle, uuid, &device);
     return result != NVML_SUCCESS ? result
                                   : tow_nvml_end(tow_nvml_give_text(device->uuid, uuid, size));
 }
@@ -141,7 +141,7 @@ TOW_NVML_PUBLIC int nvmlDeviceGetUUID(void *handle, char *uuid, unsigned size)
 TOW_NVML_PUBLIC int nvmlDeviceGetSerial(void *handle, char *serial, unsigned size)
 {
     struct tow_nvml_device *device;
-    int result = begin(handle, serial, &device);
+    int result = device_begin(handle, serial, &device);
     return result != NVML_SUCCESS ? result
                                   : tow_nvml_end(tow_nvml_give_text(device->serial, serial, size));
 }
@@ -149,7 +149,7 @@ TOW_NVML_PUBLIC int nvmlDeviceGetSerial(void *handle, char *serial, unsigned siz
 TOW_NVML_PUBLIC int nvmlDeviceGetVbiosVersion(void *handle, char *version, unsigned size)
 {
     struct tow_nvml_device *device;
-    int result = begin(handle, version, &device);
+    int result = device_begin(handle, version, &device);
     return result != NVML_SUCCESS ? result
                                   : tow_nvml_end(tow_nvml_give_text(device->vbios, version, size));
 }
@@ -157,7 +157,7 @@ TOW_NVML_PUBLIC int nvmlDeviceGetVbiosVersion(void *handle, char *version, unsig
 TOW_NVML_PUBLIC int nvmlDeviceGetCudaComputeCapability(void *handle, int *major, int *minor)
 {
     struct tow_nvml_device *device;
-    int result = begin(handle, minor == NULL ? NULL : major, &device);
+    int result = device_begin(handle, minor == NULL ? NULL : major, &device);
     if (result != NVML_SUCCESS) {
         return result;
     }
@@ -171,7 +171,7 @@ TOW_NVML_PUBLIC int nvmlDeviceGetArchitecture(void *handle, unsigned *ret_archit
     /* By compute capability: Kepler 2, Maxwell 3, Pascal 4, Volta 5, Turing 6, Ampere 7, Ada 8,
      * Hopper 9, Blackwell 10. */
     struct tow_nvml_device *device;
-    int result = begin(handle, ret_architecture, &device);
+    int result = device_begin(handle, ret_architecture, &device);
     if (result != NVML_SUCCESS) {
         return result;
     }
@@ -213,7 +213,7 @@ static unsigned pci_id(const struct tow_nvml_device *device, enum tow_gauge_id i
 TOW_NVML_PUBLIC int nvmlDeviceGetPciInfo_v3(void *handle, struct nvml_pci_v3 *pci)
 {
     struct tow_nvml_device *device;
-    int result = begin(handle, pci, &device);
+    int result = device_begin(handle, pci, &device);
     if (result != NVML_SUCCESS) {
         return result;
     }
@@ -280,7 +280,7 @@ TOW_NVML_PUBLIC int nvmlDeviceGetPciInfoExt(void *handle, struct nvml_pci_ext *p
  * memory wants to see that. */
 static int begin_fresh(void *handle, const void *out, struct tow_nvml_device **ret_device)
 {
-    int result = begin(handle, out, ret_device);
+    int result = device_begin(handle, out, ret_device);
     if (result == NVML_SUCCESS) {
         result = tow_nvml_refresh_now();
         if (result != NVML_SUCCESS) {
@@ -290,7 +290,7 @@ static int begin_fresh(void *handle, const void *out, struct tow_nvml_device **r
     return result;
 }
 
-static bool knows(const struct tow_nvml_device *device, enum tow_gauge_id id)
+static bool device_knows(const struct tow_nvml_device *device, enum tow_gauge_id id)
 {
     return (device->known >> id & 1) != 0;
 }
@@ -298,7 +298,7 @@ static bool knows(const struct tow_nvml_device *device, enum tow_gauge_id id)
 /* As NVIDIA's library says; where there is none, what the sessions hold. */
 static void memory_of(const struct tow_nvml_device *device, struct nvml_memory *ret_memory)
 {
-    if (knows(device, TOW_GAUGE_memory_total)) {
+    if (device_knows(device, TOW_GAUGE_memory_total)) {
         ret_memory->total = (unsigned long long)device->gauge[TOW_GAUGE_memory_total];
         ret_memory->free = (unsigned long long)device->gauge[TOW_GAUGE_memory_free];
         ret_memory->used = (unsigned long long)device->gauge[TOW_GAUGE_memory_used];
@@ -334,7 +334,7 @@ TOW_NVML_PUBLIC int nvmlDeviceGetMemoryInfo_v2(void *handle, struct nvml_memory_
     memory_of(device, &plain);
     memory->total = plain.total;
     memory->free = plain.free;
-    memory->reserved = knows(device, TOW_GAUGE_memory_reserved)
+    memory->reserved = device_knows(device, TOW_GAUGE_memory_reserved)
                            ? (unsigned long long)device->gauge[TOW_GAUGE_memory_reserved]
                            : 0;
     /* Here, other than in the first form, what the driver keeps does not count as used. */
@@ -349,7 +349,7 @@ TOW_NVML_PUBLIC int nvmlDeviceGetBAR1MemoryInfo(void *handle, struct nvml_memory
     if (result != NVML_SUCCESS) {
         return result;
     }
-    if (!knows(device, TOW_GAUGE_bar1_total)) {
+    if (!device_knows(device, TOW_GAUGE_bar1_total)) {
         return tow_nvml_end(NVML_ERROR_NOT_SUPPORTED);
     }
     memory->total = (unsigned long long)device->gauge[TOW_GAUGE_bar1_total];
@@ -360,7 +360,7 @@ TOW_NVML_PUBLIC int nvmlDeviceGetBAR1MemoryInfo(void *handle, struct nvml_memory
 
 /* ---- who uses it: the sessions of its server, by their programs' process numbers ---- */
 
-static int processes(void *handle, unsigned *inout_count, void *list, size_t element)
+static int device_processes(void *handle, unsigned *inout_count, void *list, size_t element)
 {
     struct tow_nvml_device *device;
     int result = begin_fresh(handle, inout_count, &device);
@@ -388,26 +388,26 @@ static int processes(void *handle, unsigned *inout_count, void *list, size_t ele
 TOW_NVML_PUBLIC int nvmlDeviceGetComputeRunningProcesses_v3(void *handle, unsigned *inout_count,
                                                             struct nvml_process *list)
 {
-    return processes(handle, inout_count, list, sizeof *list);
+    return device_processes(handle, inout_count, list, sizeof *list);
 }
 
 TOW_NVML_PUBLIC int nvmlDeviceGetComputeRunningProcesses_v2(void *handle, unsigned *inout_count,
                                                             struct nvml_process *list)
 {
-    return processes(handle, inout_count, list, sizeof *list);
+    return device_processes(handle, inout_count, list, sizeof *list);
 }
 
 TOW_NVML_PUBLIC int nvmlDeviceGetComputeRunningProcesses(void *handle, unsigned *inout_count,
                                                          struct nvml_process_v1 *list)
 {
-    return processes(handle, inout_count, list, sizeof *list);
+    return device_processes(handle, inout_count, list, sizeof *list);
 }
 
 /* Sessions compute; none draws. */
 static int no_processes(void *handle, unsigned *ret_count)
 {
     struct tow_nvml_device *device;
-    int result = begin(handle, ret_count, &device);
+    int result = device_begin(handle, ret_count, &device);
     if (result != NVML_SUCCESS) {
         return result;
     }
@@ -442,7 +442,7 @@ TOW_NVML_PUBLIC int nvmlDeviceGetP2PStatus(void *first, void *second, int index,
 {
     enum { READ = 0, WRITE = 1, STATUS_OK = 0, STATUS_NOT_SUPPORTED = 5, STATUS_UNKNOWN = 6 };
     struct tow_nvml_device *a;
-    int result = begin(first, ret_status, &a);
+    int result = device_begin(first, ret_status, &a);
     if (result != NVML_SUCCESS) {
         return result;
     }
@@ -464,7 +464,7 @@ TOW_NVML_PUBLIC int nvmlDeviceGetP2PStatus(void *first, void *second, int index,
 TOW_NVML_PUBLIC int nvmlDeviceGetTopologyCommonAncestor(void *first, void *second, int *ret_level)
 {
     struct tow_nvml_device *a;
-    int result = begin(first, ret_level, &a);
+    int result = device_begin(first, ret_level, &a);
     if (result != NVML_SUCCESS) {
         return result;
     }
@@ -483,7 +483,7 @@ TOW_NVML_PUBLIC int nvmlDeviceGetTopologyCommonAncestor(void *first, void *secon
 TOW_NVML_PUBLIC int nvmlDeviceGetGpuFabricInfo(void *handle, struct nvml_fabric *fabric)
 {
     struct tow_nvml_device *device;
-    int result = begin(handle, fabric, &device);
+    int result = device_begin(handle, fabric, &device);
     if (result != NVML_SUCCESS) {
         return result;
     }
@@ -494,7 +494,7 @@ TOW_NVML_PUBLIC int nvmlDeviceGetGpuFabricInfo(void *handle, struct nvml_fabric 
 TOW_NVML_PUBLIC int nvmlDeviceGetGpuFabricInfoV(void *handle, struct nvml_fabric_v *fabric)
 {
     struct tow_nvml_device *device;
-    int result = begin(handle, fabric, &device);
+    int result = device_begin(handle, fabric, &device);
     if (result != NVML_SUCCESS) {
         return result;
     }
@@ -516,7 +516,7 @@ TOW_NVML_PUBLIC int nvmlDeviceGetFieldValues(void *handle, int count,
                                              struct nvml_field_value *values)
 {
     struct tow_nvml_device *device;
-    int result = begin(handle, values, &device);
+    int result = device_begin(handle, values, &device);
     if (result != NVML_SUCCESS) {
         return result;
     }

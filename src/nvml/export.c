@@ -30,7 +30,7 @@ _Static_assert(sizeof(struct process) == 0x1020, "as nvidia-smi allocates it");
 
 typedef int list_processes(void *handle, unsigned *inout_count, struct process *list);
 
-static int compute(void *handle, unsigned *inout_count, struct process *list)
+static int export_compute(void *handle, unsigned *inout_count, struct process *list)
 {
     int result = tow_nvml_begin();
     if (result != NVML_SUCCESS) {
@@ -59,7 +59,7 @@ static int compute(void *handle, unsigned *inout_count, struct process *list)
     return tow_nvml_end(NVML_SUCCESS);
 }
 
-static int none(void *handle, unsigned *inout_count, struct process *list)
+static int export_none(void *handle, unsigned *inout_count, struct process *list)
 {
     (void)list;
     int result = tow_nvml_begin();
@@ -82,7 +82,9 @@ TOW_NVML_PUBLIC int nvmlInternalGetExportTable(const void **ret_table, const uns
         list_processes *place[PLACES];
     } table = {
         .size = sizeof table,
-        .place = {[PLACE_COMPUTE] = compute, [PLACE_GRAPHICS] = none, [PLACE_MPS] = none},
+        .place = {[PLACE_COMPUTE] = export_compute,
+                  [PLACE_GRAPHICS] = export_none,
+                  [PLACE_MPS] = export_none},
     };
     if (ret_table == NULL || id == NULL) {
         return NVML_ERROR_INVALID_ARGUMENT;

@@ -4,7 +4,7 @@
 #include "nvml/nvml_api.h"
 #include "nvml/nvml.h"
 
-static int number(void *handle, enum tow_gauge_id id, int64_t *ret_value)
+static int gauge_number(void *handle, enum tow_gauge_id id, int64_t *ret_value)
 {
     int result = tow_nvml_begin();
     if (result != NVML_SUCCESS) {
@@ -21,26 +21,26 @@ static int number(void *handle, enum tow_gauge_id id, int64_t *ret_value)
     return tow_nvml_end(result);
 }
 
-static int one(void *handle, enum tow_gauge_id id, unsigned *ret_value)
+static int gauge_one(void *handle, enum tow_gauge_id id, unsigned *ret_value)
 {
     int64_t value = 0;
-    int result = ret_value == NULL ? NVML_ERROR_INVALID_ARGUMENT : number(handle, id, &value);
+    int result = ret_value == NULL ? NVML_ERROR_INVALID_ARGUMENT : gauge_number(handle, id, &value);
     if (result == NVML_SUCCESS) {
         *ret_value = (unsigned)value;
     }
     return result;
 }
 
-static int two(void *handle, enum tow_gauge_id a, enum tow_gauge_id b, unsigned *ret_a,
-               unsigned *ret_b)
+static int gauge_two(void *handle, enum tow_gauge_id a, enum tow_gauge_id b, unsigned *ret_a,
+                     unsigned *ret_b)
 {
     unsigned first = 0, second = 0;
     if (ret_a == NULL || ret_b == NULL) {
         return NVML_ERROR_INVALID_ARGUMENT;
     }
-    int result = one(handle, a, &first);
+    int result = gauge_one(handle, a, &first);
     if (result == NVML_SUCCESS) {
-        result = one(handle, b, &second);
+        result = gauge_one(handle, b, &second);
     }
     if (result == NVML_SUCCESS) {
         *ret_a = first;
@@ -52,12 +52,12 @@ static int two(void *handle, enum tow_gauge_id a, enum tow_gauge_id b, unsigned 
 #define ONE(function, gauge)                                                                       \
     TOW_NVML_PUBLIC int function(void *handle, unsigned *ret_value)                                \
     {                                                                                              \
-        return one(handle, TOW_GAUGE_##gauge, ret_value);                                          \
+        return gauge_one(handle, TOW_GAUGE_##gauge, ret_value);                                    \
     }
 #define TWO(function, a, b)                                                                        \
     TOW_NVML_PUBLIC int function(void *handle, unsigned *ret_a, unsigned *ret_b)                   \
     {                                                                                              \
-        return two(handle, TOW_GAUGE_##a, TOW_GAUGE_##b, ret_a, ret_b);                            \
+        return gauge_two(handle, TOW_GAUGE_##a, TOW_GAUGE_##b, ret_a, ret_b);                      \
     }
 
 ONE(nvmlDeviceGetPowerUsage, power)
@@ -88,23 +88,24 @@ ONE(nvmlDeviceGetVirtualizationMode, virtualization)
 TOW_NVML_PUBLIC int nvmlDeviceValidateInforom(void *handle)
 {
     unsigned said = 0;
-    int result = one(handle, TOW_GAUGE_inforom, &said);
+    int result = gauge_one(handle, TOW_GAUGE_inforom, &said);
     return result == NVML_SUCCESS ? (int)said : result;
 }
 
 TOW_NVML_PUBLIC int nvmlDeviceGetUtilizationRates(void *handle, struct nvml_utilization *load)
 {
-    return load == NULL
-               ? NVML_ERROR_INVALID_ARGUMENT
-               : two(handle, TOW_GAUGE_util_gpu, TOW_GAUGE_util_memory, &load->gpu, &load->memory);
+    return load == NULL ? NVML_ERROR_INVALID_ARGUMENT
+                        : gauge_two(handle, TOW_GAUGE_util_gpu, TOW_GAUGE_util_memory, &load->gpu,
+                                    &load->memory);
 }
 
-static int codec(void *handle, enum tow_gauge_id id, unsigned *ret_load, unsigned *ret_period_us)
+static int gauge_codec(void *handle, enum tow_gauge_id id, unsigned *ret_load,
+                       unsigned *ret_period_us)
 {
     if (ret_period_us == NULL) {
         return NVML_ERROR_INVALID_ARGUMENT;
     }
-    int result = one(handle, id, ret_load);
+    int result = gauge_one(handle, id, ret_load);
     if (result == NVML_SUCCESS) {
         *ret_period_us = 0;
     }
@@ -114,19 +115,19 @@ static int codec(void *handle, enum tow_gauge_id id, unsigned *ret_load, unsigne
 TOW_NVML_PUBLIC int nvmlDeviceGetEncoderUtilization(void *handle, unsigned *ret_load,
                                                     unsigned *ret_period_us)
 {
-    return codec(handle, TOW_GAUGE_util_encoder, ret_load, ret_period_us);
+    return gauge_codec(handle, TOW_GAUGE_util_encoder, ret_load, ret_period_us);
 }
 
 TOW_NVML_PUBLIC int nvmlDeviceGetDecoderUtilization(void *handle, unsigned *ret_load,
                                                     unsigned *ret_period_us)
 {
-    return codec(handle, TOW_GAUGE_util_decoder, ret_load, ret_period_us);
+    return gauge_codec(handle, TOW_GAUGE_util_decoder, ret_load, ret_period_us);
 }
 
-static int wide(void *handle, enum tow_gauge_id id, unsigned long long *ret_value)
+static int gauge_wide(void *handle, enum tow_gauge_id id, unsigned long long *ret_value)
 {
     int64_t value = 0;
-    int result = ret_value == NULL ? NVML_ERROR_INVALID_ARGUMENT : number(handle, id, &value);
+    int result = ret_value == NULL ? NVML_ERROR_INVALID_ARGUMENT : gauge_number(handle, id, &value);
     if (result == NVML_SUCCESS) {
         *ret_value = (unsigned long long)value;
     }
@@ -136,7 +137,7 @@ static int wide(void *handle, enum tow_gauge_id id, unsigned long long *ret_valu
 TOW_NVML_PUBLIC int nvmlDeviceGetTotalEnergyConsumption(void *handle,
                                                         unsigned long long *ret_energy)
 {
-    return wide(handle, TOW_GAUGE_energy, ret_energy);
+    return gauge_wide(handle, TOW_GAUGE_energy, ret_energy);
 }
 
 /* Kind: corrected, uncorrected. Since: the driver was loaded, ever. */
@@ -145,14 +146,14 @@ TOW_NVML_PUBLIC int nvmlDeviceGetTotalEccErrors(void *handle, int kind, int sinc
 {
     return kind < 0 || kind > 1 || since < 0 || since > 1
                ? NVML_ERROR_INVALID_ARGUMENT
-               : wide(handle, TOW_GAUGE_ecc_corrected + 2 * kind + since, ret_errors);
+               : gauge_wide(handle, TOW_GAUGE_ecc_corrected + 2 * kind + since, ret_errors);
 }
 
 /* There is one sensor: the GPU's. */
 TOW_NVML_PUBLIC int nvmlDeviceGetTemperature(void *handle, int sensor, unsigned *ret_temperature)
 {
     return sensor != 0 ? NVML_ERROR_INVALID_ARGUMENT
-                       : one(handle, TOW_GAUGE_temperature, ret_temperature);
+                       : gauge_one(handle, TOW_GAUGE_temperature, ret_temperature);
 }
 
 TOW_NVML_PUBLIC int nvmlDeviceGetTemperatureV(void *handle, struct nvml_temperature *temperature)
@@ -164,7 +165,7 @@ TOW_NVML_PUBLIC int nvmlDeviceGetTemperatureV(void *handle, struct nvml_temperat
     if (temperature->version != (sizeof *temperature | 1u << 24)) {
         return NVML_ERROR_ARGUMENT_VERSION_MISMATCH;
     }
-    int result = one(handle, TOW_GAUGE_temperature, &value);
+    int result = gauge_one(handle, TOW_GAUGE_temperature, &value);
     if (result == NVML_SUCCESS) {
         temperature->temperature = (int)value;
     }
@@ -175,9 +176,9 @@ TOW_NVML_PUBLIC int nvmlDeviceGetTemperatureThreshold(void *handle, int which, u
 {
     switch (which) {
     case 0:
-        return one(handle, TOW_GAUGE_temperature_shutdown, ret_value);
+        return gauge_one(handle, TOW_GAUGE_temperature_shutdown, ret_value);
     case 1:
-        return one(handle, TOW_GAUGE_temperature_slowdown, ret_value);
+        return gauge_one(handle, TOW_GAUGE_temperature_slowdown, ret_value);
     default:
         return which < 0 || which > 7 ? NVML_ERROR_INVALID_ARGUMENT : NVML_ERROR_NOT_SUPPORTED;
     }
@@ -189,10 +190,11 @@ TOW_NVML_PUBLIC int nvmlDeviceGetClockInfo(void *handle, int which, unsigned *re
     static const enum tow_gauge_id clocks[] = {TOW_GAUGE_clock_graphics, TOW_GAUGE_clock_sm,
                                                TOW_GAUGE_clock_memory, TOW_GAUGE_clock_video};
     return which < 0 || which > 3 ? NVML_ERROR_INVALID_ARGUMENT
-                                  : one(handle, clocks[which], ret_mhz);
+                                  : gauge_one(handle, clocks[which], ret_mhz);
 }
 
-static int fact(void *handle, int64_t (*get)(const struct tow_nvml_device *), unsigned *ret_value)
+static int gauge_fact(void *handle, int64_t (*get)(const struct tow_nvml_device *),
+                      unsigned *ret_value)
 {
     int result = ret_value == NULL ? NVML_ERROR_INVALID_ARGUMENT : tow_nvml_begin();
     if (result != NVML_SUCCESS) {
@@ -233,15 +235,16 @@ TOW_NVML_PUBLIC int nvmlDeviceGetMaxClockInfo(void *handle, int which, unsigned 
     if (which < 0 || which > 3) {
         return NVML_ERROR_INVALID_ARGUMENT;
     }
-    int result = one(handle, clocks[which], ret_mhz);
+    int result = gauge_one(handle, clocks[which], ret_mhz);
     if (result == NVML_ERROR_NOT_SUPPORTED && which != 3) {
-        result = fact(handle, which == 2 ? memory_clock : sm_clock, ret_mhz); /* CUDA knows them */
+        result =
+            gauge_fact(handle, which == 2 ? memory_clock : sm_clock, ret_mhz); /* CUDA knows them */
     }
     return result;
 }
 
 TOW_NVML_PUBLIC int nvmlDeviceGetMemoryBusWidth(void *handle, unsigned *ret_bits)
 {
-    int result = one(handle, TOW_GAUGE_bus_width, ret_bits);
-    return result == NVML_ERROR_NOT_SUPPORTED ? fact(handle, bus_width, ret_bits) : result;
+    int result = gauge_one(handle, TOW_GAUGE_bus_width, ret_bits);
+    return result == NVML_ERROR_NOT_SUPPORTED ? gauge_fact(handle, bus_width, ret_bits) : result;
 }

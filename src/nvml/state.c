@@ -65,7 +65,8 @@ static void take_gauges(struct tow_nvml_device *device, const struct tow_json_do
 }
 
 /* A number of a list; 0 if it is not there. */
-static uint64_t item(const struct tow_json_doc *doc, const struct tow_json_value *list, int index)
+static uint64_t state_item(const struct tow_json_doc *doc, const struct tow_json_value *list,
+                           int index)
 {
     const struct tow_json_value *value = NULL;
     for (int i = 0; i <= index; i++) {
@@ -87,7 +88,7 @@ static void take_sessions(struct tow_nvml_device *device, const struct tow_json_
         bool here = (int)tow_json_number(doc, session, "gpu") == device->ordinal;
         uint64_t memory = here ? (uint64_t)tow_json_number(doc, session, "memory") : 0;
         const struct tow_json_value *used = tow_json_member(doc, session, "used");
-        device->held += used == NULL ? memory : item(doc, used, device->ordinal);
+        device->held += used == NULL ? memory : state_item(doc, used, device->ordinal);
         if (!here) {
             continue;
         }
@@ -211,7 +212,7 @@ static void take_report(unsigned server, const struct tow_json_doc *doc, bool fi
     }
 }
 
-static int ask(unsigned server, bool first)
+static int state_ask(unsigned server, bool first)
 {
     int64_t deadline = tow_time_deadline(first ? start_ns : numbers_ns);
     for (;;) {
@@ -245,7 +246,7 @@ static int ask(unsigned server, bool first)
 /* ---- beginning and ending ---- */
 
 /* With the lock held. */
-static int begin(void)
+static int state_begin(void)
 {
     char text[TOW_SERVERS_TEXT_MAX], why[TOW_WHY_MAX];
     int choice = tow_choose_servers(text, why, sizeof why);
@@ -269,7 +270,7 @@ static int begin(void)
     char *rest = text, *address;
     while ((address = tow_address_next(&rest)) != NULL && server_count < SERVERS_MAX) {
         snprintf(servers[server_count], sizeof servers[0], "%s", address);
-        if (ask(server_count, true) < 0) {
+        if (state_ask(server_count, true) < 0) {
             return NVML_ERROR_DRIVER_NOT_LOADED;
         }
         server_count++;
@@ -281,7 +282,7 @@ static int begin(void)
 TOW_NVML_PUBLIC int nvmlInit_v2(void)
 {
     tow_mutex_lock(&lock);
-    int result = users == 0 ? begin() : NVML_SUCCESS;
+    int result = users == 0 ? state_begin() : NVML_SUCCESS;
     if (result == NVML_SUCCESS) {
         users++;
     }
@@ -363,7 +364,7 @@ const struct tow_nvml_system *tow_nvml_system(void)
 int tow_nvml_refresh_now(void)
 {
     for (unsigned i = 0; i < server_count; i++) {
-        if (ask(i, false) < 0) {
+        if (state_ask(i, false) < 0) {
             stale = true;
             return NVML_ERROR_GPU_IS_LOST;
         }

@@ -20,8 +20,8 @@
 enum { CONFIG_FILE_MAX = 64 << 10 };
 
 /* Takes what a user wrote, and if that is wrong says where. */
-static int keep(const char *servers, const char *where, int choice, char *ret_servers, char *why,
-                size_t why_size)
+static int choose_keep(const char *servers, const char *where, int choice, char *ret_servers,
+                       char *why, size_t why_size)
 {
     char wrong[TOW_WHY_MAX];
     int count =
@@ -70,7 +70,7 @@ static int read_line(char *line, const char *where, char *ret_servers, char *why
                  where);
         return -EINVAL;
     }
-    return keep(value, where, TOW_CHOICE_FILE, ret_servers, why, why_size);
+    return choose_keep(value, where, TOW_CHOICE_FILE, ret_servers, why, why_size);
 }
 
 static int read_lines(char *text, const char *path, char *ret_servers, char *why, size_t why_size)
@@ -128,7 +128,7 @@ static int read_config(const char *path, char *ret_servers, char *why, size_t wh
 }
 
 /* Whether somebody listens on a socket that nobody named. */
-static bool answers(const char *path)
+static bool choose_answers(const char *path)
 {
     char address[TOW_ADDRESS_MAX], ignored[TOW_WHY_MAX];
     struct tow_line *line;
@@ -146,7 +146,8 @@ int tow_choose_servers(char *ret_servers, char *why, size_t why_size)
 {
     const char *named = getenv("TOWLINE_SERVER");
     if (named != NULL && named[0] != '\0') {
-        return keep(named, "TOWLINE_SERVER", TOW_CHOICE_ENVIRONMENT, ret_servers, why, why_size);
+        return choose_keep(named, "TOWLINE_SERVER", TOW_CHOICE_ENVIRONMENT, ret_servers, why,
+                           why_size);
     }
     char path[PATH_MAX] = "";
     const char *config = getenv("XDG_CONFIG_HOME"), *home = getenv("HOME");
@@ -161,9 +162,9 @@ int tow_choose_servers(char *ret_servers, char *why, size_t why_size)
     }
     if (found == TOW_CHOICE_NONE) {
         const char *socket = TOW_FILE_MACHINE_SOCKET;
-        if (tow_file_default_socket(path, sizeof path) == 0 && answers(path)) {
+        if (tow_file_default_socket(path, sizeof path) == 0 && choose_answers(path)) {
             socket = path;
-        } else if (!answers(socket)) {
+        } else if (!choose_answers(socket)) {
             return found;
         }
         snprintf(ret_servers, TOW_SERVERS_TEXT_MAX, "unix://%s", socket);

@@ -130,7 +130,7 @@ static void trace_bytes(struct pump *pump, const uint8_t *at, size_t n)
 
 /* ---- pumps ---- */
 
-static int deliver(struct pump *pump, const uint8_t *at, size_t n)
+static int hook_deliver(struct pump *pump, const uint8_t *at, size_t n)
 {
     struct hook *hook = pump->hook;
     uint64_t before = atomic_load(&pump->forwarded);
@@ -195,7 +195,7 @@ static void *pump_run(void *arg)
     while (error == 0 && (first != NULL || !ended)) {
         if (first != NULL && first->due <= tow_time_now_ns()) {
             struct chunk *chunk = first;
-            error = deliver(pump, chunk->bytes, chunk->size);
+            error = hook_deliver(pump, chunk->bytes, chunk->size);
             queued -= chunk->size;
             first = chunk->next;
             last = first == NULL ? &first : last;

@@ -25,7 +25,7 @@ struct tow_lanes {
     struct lane *lane[TOW_LANES_MAX]; /* owned */
 };
 
-static void end(struct tow_lanes *lanes, int error)
+static void lanes_end(struct tow_lanes *lanes, int error)
 {
     struct tow_line *lines[TOW_LANES_MAX];
     tow_mutex_lock(&lanes->lock);
@@ -89,7 +89,7 @@ static void *sender_run(void *arg)
         tow_mutex_unlock(&lanes->lock);
         int error = send_job(lane->line, job);
         if (error < 0) {
-            end(lanes, error);
+            lanes_end(lanes, error);
         }
         tow_mutex_lock(&lanes->lock);
         /* Whoever waits finds the job untouched from here on. */
@@ -169,7 +169,7 @@ static void *receiver_run(void *arg)
     do {
         error = take_frame(lane);
     } while (error == 0);
-    end(lane->lanes, error);
+    lanes_end(lane->lanes, error);
     return NULL;
 }
 
@@ -238,7 +238,7 @@ unsigned tow_lanes_count(struct tow_lanes *lanes)
 void tow_lanes_shutdown(struct tow_lanes *lanes)
 {
     if (lanes != NULL) {
-        end(lanes, -ESHUTDOWN);
+        lanes_end(lanes, -ESHUTDOWN);
     }
 }
 

@@ -206,7 +206,7 @@ bool tow_socket_ended(int fd)
 }
 
 /* Why the wait cannot go on, or 0. */
-static int ended(struct tow_line *line, const struct tow_ring_wait *wait)
+static int ring_ended(struct tow_line *line, const struct tow_ring_wait *wait)
 {
     if (atomic_load(&line->down)) {
         return -ESHUTDOWN;
@@ -222,7 +222,7 @@ static int ended(struct tow_line *line, const struct tow_ring_wait *wait)
 }
 
 /* 1: enough, 0: not yet, negative: nonsense. */
-static int look(const struct tow_ring_wait *wait, memory_order order, uint64_t *ret_value)
+static int ring_look(const struct tow_ring_wait *wait, memory_order order, uint64_t *ret_value)
 {
     uint64_t value = atomic_load_explicit(wait->word, order) - wait->base;
     if (value > wait->capacity) {
@@ -238,7 +238,7 @@ static bool spin_for(const struct tow_ring_wait *wait, int64_t began_ns)
     int64_t until = tow_spin_until(wait->spin, began_ns);
     for (unsigned round = 1;; round++) {
         uint64_t value;
-        if (look(wait, memory_order_acquire, &value) != 0) {
+        if (ring_look(wait, memory_order_acquire, &value) != 0) {
             tow_line_count(wait->spins, 1);
             return true;
         }
@@ -254,8 +254,8 @@ static int wait_slowly(struct tow_line *line, const struct tow_ring_wait *wait, 
 {
     for (;;) {
         /* Asked before the look: what was written before the end is still found. */
-        int end = ended(line, wait);
-        int state = look(wait, memory_order_acquire, ret_value);
+        int end = ring_ended(line, wait);
+        int state = ring_look(wait, memory_order_acquire, ret_value);
         if (state < 0) {
             tow_line_fail(line, -EPROTO);
             return state;
@@ -281,7 +281,7 @@ static int wait_slowly(struct tow_line *line, const struct tow_ring_wait *wait, 
         }
         /* The order matters, see tow_line_commit: announce, look once more, sleep. */
         atomic_store(wait->waits, 1);
-        if (look(wait, memory_order_seq_cst, ret_value) != 0 || ended(line, wait) != 0) {
+        if (ring_look(wait, memory_order_seq_cst, ret_value) != 0 || ring_ended(line, wait) != 0) {
             continue;
         }
         tow_line_count(wait->sleeps, 1);
@@ -295,7 +295,7 @@ static int wait_slowly(struct tow_line *line, const struct tow_ring_wait *wait, 
 int tow_ring_wait(struct tow_line *line, const struct tow_ring_wait *wait, int64_t deadline_ns,
                   uint64_t *ret_value)
 {
-    if (look(wait, memory_order_acquire, ret_value) > 0 && !atomic_load(&line->down)) {
+    if (ring_look(wait, memory_order_acquire, ret_value) > 0 && !atomic_load(&line->down)) {
         return 0;
     }
     /* Without spinning there is nothing to learn, and the clock need not be asked. */

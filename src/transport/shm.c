@@ -326,7 +326,7 @@ static uint64_t total_size(size_t ring_size)
 }
 
 /* Maps the memory and makes the line; owns `fd` in any case, and leaves `memory` to the caller. */
-static int build(int fd, int memory, size_t ring_size, int side, struct tow_line **ret_line)
+static int shm_build(int fd, int memory, size_t ring_size, int side, struct tow_line **ret_line)
 {
     struct shm_line *shm = aligned_alloc(128, sizeof *shm);
     if (shm == NULL) {
@@ -503,7 +503,7 @@ int tow_shm_serve(int fd, int64_t deadline_ns, char *ret_why, size_t size,
     if (error < 0) {
         close(fd);
     } else {
-        error = build(fd, memory, TOW_LINE_RING_SIZE, 1, ret_line);
+        error = shm_build(fd, memory, TOW_LINE_RING_SIZE, 1, ret_line);
     }
     close(memory);
     if (error < 0) {
@@ -617,7 +617,7 @@ static int shm_connect(const char *rest, const struct tow_preface *preface,
         close(fd);
         return -EPROTO;
     }
-    error = build(fd, memory, (size_t)answer.ring_size, 0, ret_line);
+    error = shm_build(fd, memory, (size_t)answer.ring_size, 0, ret_line);
     close(memory);
     if (error < 0) {
         snprintf(ret_why, size, "cannot map the memory of shm://%s: %s", rest, strerror(-error));

@@ -180,7 +180,7 @@ static void sock_send_now(struct tow_line *line)
 
 /* The system refuses memory (EFAULT) that a handler of the program's would open when it is touched:
  * so it is touched. What is none ends the program, as a copy by the processor does. */
-static void touch(uint8_t *bytes, size_t size, bool written)
+static void sock_touch(uint8_t *bytes, size_t size, bool written)
 {
     uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
     for (size_t at = 0; at < size; at += page - ((uintptr_t)(bytes + at) & (page - 1))) {
@@ -211,7 +211,7 @@ static int send_parts(struct sock_line *sock, struct iovec *iov, int count)
             }
             if (errno == EFAULT && !touched) {
                 for (int i = 0; i < count; i++) {
-                    touch(iov[i].iov_base, iov[i].iov_len, false);
+                    sock_touch(iov[i].iov_base, iov[i].iov_len, false);
                 }
                 touched = true;
                 continue;
@@ -322,7 +322,8 @@ static ssize_t receive_once(struct sock_line *sock, void *to, size_t n, int flag
 
 /* Receives at least one byte, waiting until the deadline: the count, or an error. `flags` are for
  * the call that sleeps. */
-static ssize_t receive(struct sock_line *sock, void *to, size_t n, int64_t deadline_ns, int flags)
+static ssize_t sock_receive(struct sock_line *sock, void *to, size_t n, int64_t deadline_ns,
+                            int flags)
 {
     struct tow_line *line = &sock->line;
     ssize_t got = -EAGAIN;
@@ -387,8 +388,8 @@ static int sock_fill(struct tow_line *line, size_t min, int64_t deadline_ns)
         size_t need = min - (head - tail);
         size_t want = need > ahead ? need : ahead;
         want = want < room ? want : room;
-        ssize_t got =
-            receive(sock, (uint8_t *)line->in_base + (head & line->in_mask), want, deadline_ns, 0);
+        ssize_t got = sock_receive(sock, (uint8_t *)line->in_base + (head & line->in_mask), want,
+                                   deadline_ns, 0);
         if (got < 0) {
             return (int)got;
         }
@@ -405,9 +406,9 @@ static int sock_recv_into(struct tow_line *line, void *dst, size_t n)
     size_t left = n;
     bool touched = false;
     while (left > 0) {
-        ssize_t got = receive(sock, to, left, TOW_TIME_FOREVER, MSG_WAITALL);
+        ssize_t got = sock_receive(sock, to, left, TOW_TIME_FOREVER, MSG_WAITALL);
         if (got == -EFAULT && !touched) {
-            touch(to, left, true);
+            sock_touch(to, left, true);
             touched = true;
             continue;
         }
@@ -495,7 +496,7 @@ static void set_option(int fd, int level, int option, int value)
     setsockopt(fd, level, option, &value, sizeof value);
 }
 
-static void tune(int fd, bool tcp)
+static void sock_tune(int fd, bool tcp)
 {
     if (!tcp) {
         set_option(fd, SOL_SOCKET, SO_SNDBUF, UNIX_BUFFER);
@@ -540,7 +541,7 @@ int tow_sock_line(int fd, bool tcp, struct tow_line **ret_line)
         sock_free(sock);
         return error;
     }
-    tune(fd, tcp);
+    sock_tune(fd, tcp);
     tow_sock_describe(fd, sock->line.peer, sizeof sock->line.peer);
     *ret_line = &sock->line;
     return 0;

@@ -19,7 +19,7 @@ struct tcp_address {
     char port[8];
 };
 
-static int parse(const char *rest, struct tcp_address *ret_address, char *ret_why, size_t size)
+static int tcp_parse(const char *rest, struct tcp_address *ret_address, char *ret_why, size_t size)
 {
     struct tcp_address address = {0};
     const char *host = rest, *host_end, *port;
@@ -60,11 +60,11 @@ static int parse(const char *rest, struct tcp_address *ret_address, char *ret_wh
 static int tcp_check(const char *rest, char *ret_why, size_t size)
 {
     struct tcp_address ignored;
-    return parse(rest, &ignored, ret_why, size);
+    return tcp_parse(rest, &ignored, ret_why, size);
 }
 
-static int resolve(const char *rest, const struct tcp_address *address, bool passive,
-                   struct addrinfo **ret_list, char *ret_why, size_t size)
+static int tcp_resolve(const char *rest, const struct tcp_address *address, bool passive,
+                       struct addrinfo **ret_list, char *ret_why, size_t size)
 {
     struct addrinfo hints = {
         .ai_family = AF_UNSPEC,
@@ -120,7 +120,7 @@ static int tcp_connect(const char *rest, const struct tow_preface *preface,
                        struct tow_line **ret_line)
 {
     struct tcp_address address;
-    int error = parse(rest, &address, ret_why, size);
+    int error = tcp_parse(rest, &address, ret_why, size);
     if (error < 0) {
         return error;
     }
@@ -130,7 +130,7 @@ static int tcp_connect(const char *rest, const struct tow_preface *preface,
         return -EINVAL;
     }
     struct addrinfo *list;
-    error = resolve(rest, &address, false, &list, ret_why, size);
+    error = tcp_resolve(rest, &address, false, &list, ret_why, size);
     if (error < 0) {
         return error;
     }
@@ -188,12 +188,12 @@ static int tcp_listen(const char *rest, mode_t mode, char *ret_why, size_t size,
                       char *ret_address)
 {
     struct tcp_address address;
-    int error = parse(rest, &address, ret_why, size);
+    int error = tcp_parse(rest, &address, ret_why, size);
     if (error < 0) {
         return error;
     }
     struct addrinfo *list;
-    error = resolve(rest, &address, true, &list, ret_why, size);
+    error = tcp_resolve(rest, &address, true, &list, ret_why, size);
     if (error < 0) {
         return error;
     }

@@ -17,8 +17,8 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-static int parse(const char *scheme, const char *rest, struct sockaddr_un *ret_address,
-                 socklen_t *ret_length, char *ret_why, size_t size)
+static int unix_parse(const char *scheme, const char *rest, struct sockaddr_un *ret_address,
+                      socklen_t *ret_length, char *ret_why, size_t size)
 {
     struct sockaddr_un address = {.sun_family = AF_UNIX};
     size_t length = strlen(rest);
@@ -46,7 +46,7 @@ int tow_unix_check(const char *scheme, const char *rest, char *ret_why, size_t s
 {
     struct sockaddr_un address;
     socklen_t length;
-    return parse(scheme, rest, &address, &length, ret_why, size);
+    return unix_parse(scheme, rest, &address, &length, ret_why, size);
 }
 
 int tow_unix_connect_fd(const char *scheme, const char *rest, int64_t deadline_ns, char *ret_why,
@@ -54,7 +54,7 @@ int tow_unix_connect_fd(const char *scheme, const char *rest, int64_t deadline_n
 {
     struct sockaddr_un address;
     socklen_t length;
-    int error = parse(scheme, rest, &address, &length, ret_why, size);
+    int error = unix_parse(scheme, rest, &address, &length, ret_why, size);
     if (error < 0) {
         return error;
     }
@@ -120,7 +120,7 @@ int tow_unix_listen_fd(const char *scheme, const char *rest, mode_t mode, char *
 {
     struct sockaddr_un address;
     socklen_t length;
-    int error = parse(scheme, rest, &address, &length, ret_why, size);
+    int error = unix_parse(scheme, rest, &address, &length, ret_why, size);
     if (error < 0) {
         return error;
     }

@@ -14,12 +14,12 @@ const char *tow_control_name(uint16_t kind)
     return kind >= TOW_CONTROL_FIRST && index < sizeof names / sizeof *names ? names[index] : NULL;
 }
 
-static int finish(struct tow_enc *enc, void *at, uint16_t kind, uint32_t *ret_length)
+static int control_finish(struct tow_enc *enc, void *at, uint16_t kind, uint32_t *ret_length)
 {
     return tow_frame_end(enc, at, (struct tow_frame){.kind = kind}, ret_length);
 }
 
-static size_t bounded(size_t size)
+static size_t control_bounded(size_t size)
 {
     return size < TOW_FRAME_MAX ? size : TOW_FRAME_MAX;
 }
@@ -31,7 +31,7 @@ int tow_hello_encode(const struct tow_hello *hello, void *at, size_t size, uint3
     if (hello->env_count > TOW_HELLO_ENV_MAX || hello->functions > TOW_HELLO_FUNCTIONS_MAX) {
         return -EMSGSIZE;
     }
-    struct tow_enc enc = tow_frame_begin(at, bounded(size));
+    struct tow_enc enc = tow_frame_begin(at, control_bounded(size));
     tow_enc_u32(&enc, TOW_MAGIC);
     tow_enc_u32(&enc, hello->version_min);
     tow_enc_u32(&enc, hello->version_max);
@@ -53,7 +53,7 @@ int tow_hello_encode(const struct tow_hello *hello, void *at, size_t size, uint3
         tow_enc_align(&enc, 8);
         tow_enc_bytes(&enc, hello->travels, hello->functions * sizeof(struct tow_travel));
     }
-    return finish(&enc, at, TOW_CONTROL_HELLO, ret_length);
+    return control_finish(&enc, at, TOW_CONTROL_HELLO, ret_length);
 }
 
 int tow_hello_decode(const void *at, const struct tow_frame *frame, struct tow_hello *ret_hello)
@@ -116,7 +116,7 @@ int tow_welcome_encode(const struct tow_welcome *welcome, void *at, size_t size,
         welcome->lacking_count > TOW_HELLO_FUNCTIONS_MAX) {
         return -EMSGSIZE;
     }
-    struct tow_enc enc = tow_frame_begin(at, bounded(size));
+    struct tow_enc enc = tow_frame_begin(at, control_bounded(size));
     tow_enc_u32(&enc, TOW_MAGIC);
     tow_enc_u32(&enc, welcome->version);
     for (int i = 0; i < 4; i++) {
@@ -150,7 +150,7 @@ int tow_welcome_encode(const struct tow_welcome *welcome, void *at, size_t size,
         tow_enc_u32(&enc, welcome->lacking_count);
         tow_enc_bytes(&enc, welcome->lacking, welcome->lacking_count * sizeof(uint32_t));
     }
-    return finish(&enc, at, TOW_CONTROL_WELCOME, ret_length);
+    return control_finish(&enc, at, TOW_CONTROL_WELCOME, ret_length);
 }
 
 int tow_welcome_decode(const void *at, const struct tow_frame *frame,
@@ -220,11 +220,11 @@ int tow_welcome_decode(const void *at, const struct tow_frame *frame,
 
 int tow_refuse_encode(const struct tow_refuse *refuse, void *at, size_t size, uint32_t *ret_length)
 {
-    struct tow_enc enc = tow_frame_begin(at, bounded(size));
+    struct tow_enc enc = tow_frame_begin(at, control_bounded(size));
     tow_enc_u32(&enc, TOW_MAGIC);
     tow_enc_u32(&enc, refuse->code);
     tow_enc_cstr(&enc, refuse->sentence == NULL ? "" : refuse->sentence);
-    return finish(&enc, at, TOW_CONTROL_REFUSE, ret_length);
+    return control_finish(&enc, at, TOW_CONTROL_REFUSE, ret_length);
 }
 
 int tow_refuse_decode(const void *at, const struct tow_frame *frame, struct tow_refuse *ret_refuse)
@@ -352,10 +352,10 @@ int tow_fetch_decode(const void *at, const struct tow_frame *frame, struct tow_f
 
 int tow_forget_encode(const struct tow_forget *forget, void *at, size_t size, uint32_t *ret_length)
 {
-    struct tow_enc enc = tow_frame_begin(at, bounded(size));
+    struct tow_enc enc = tow_frame_begin(at, control_bounded(size));
     tow_enc_u64(&enc, forget->token.word[0]);
     tow_enc_u64(&enc, forget->token.word[1]);
-    return finish(&enc, at, TOW_CONTROL_FORGET, ret_length);
+    return control_finish(&enc, at, TOW_CONTROL_FORGET, ret_length);
 }
 
 int tow_forget_decode(const void *at, const struct tow_frame *frame, struct tow_forget *ret_forget)
@@ -377,14 +377,14 @@ int tow_done_encode(const struct tow_done *done, void *at, size_t size, uint32_t
     if (done->count > TOW_WATCH_MAX) {
         return -EMSGSIZE;
     }
-    struct tow_enc enc = tow_frame_begin(at, bounded(size));
+    struct tow_enc enc = tow_frame_begin(at, control_bounded(size));
     tow_enc_u32(&enc, done->count);
     tow_enc_align(&enc, 8);
     for (uint32_t i = 0; i < done->count; i++) {
         tow_enc_u32(&enc, done->slips[i].slip | (done->slips[i].refused ? TOW_DONE_REFUSED : 0));
         tow_enc_u32(&enc, done->slips[i].value);
     }
-    return finish(&enc, at, TOW_CONTROL_DONE, ret_length);
+    return control_finish(&enc, at, TOW_CONTROL_DONE, ret_length);
 }
 
 int tow_done_decode(const void *at, const struct tow_frame *frame, struct tow_done *ret_done)
@@ -413,7 +413,7 @@ int tow_print_encode(const struct tow_print *print, void *at, size_t size, uint3
     if (print->size > TOW_PRINT_MAX) {
         return -EMSGSIZE;
     }
-    struct tow_enc enc = tow_frame_begin(at, bounded(size));
+    struct tow_enc enc = tow_frame_begin(at, control_bounded(size));
     tow_enc_u32(&enc, print->size);
     tow_enc_bytes(&enc, print->text, print->size);
     struct tow_frame frame = {.kind = TOW_CONTROL_PRINT, .context = print->to_stderr};
@@ -502,13 +502,13 @@ int tow_data_head_decode(const void *at, const struct tow_frame *frame, struct t
 
 int tow_lane_encode(const struct tow_lane *lane, void *at, size_t size, uint32_t *ret_length)
 {
-    struct tow_enc enc = tow_frame_begin(at, bounded(size));
+    struct tow_enc enc = tow_frame_begin(at, control_bounded(size));
     tow_enc_u32(&enc, TOW_MAGIC);
     tow_enc_u32(&enc, lane->index);
     tow_enc_u64(&enc, lane->session);
     tow_enc_u64(&enc, lane->key[0]);
     tow_enc_u64(&enc, lane->key[1]);
-    return finish(&enc, at, TOW_CONTROL_LANE, ret_length);
+    return control_finish(&enc, at, TOW_CONTROL_LANE, ret_length);
 }
 
 int tow_lane_decode(const void *at, const struct tow_frame *frame, struct tow_lane *ret_lane)
@@ -530,10 +530,10 @@ int tow_lane_decode(const void *at, const struct tow_frame *frame, struct tow_la
 
 int tow_credit_encode(const struct tow_credit *credit, void *at, size_t size, uint32_t *ret_length)
 {
-    struct tow_enc enc = tow_frame_begin(at, bounded(size));
+    struct tow_enc enc = tow_frame_begin(at, control_bounded(size));
     tow_enc_u64(&enc, credit->commands);
     tow_enc_u64(&enc, credit->data);
-    return finish(&enc, at, TOW_CONTROL_CREDIT, ret_length);
+    return control_finish(&enc, at, TOW_CONTROL_CREDIT, ret_length);
 }
 
 int tow_credit_decode(const void *at, const struct tow_frame *frame, struct tow_credit *ret_credit)
@@ -552,10 +552,10 @@ int tow_credit_decode(const void *at, const struct tow_frame *frame, struct tow_
 
 int tow_bye_encode(const struct tow_bye *bye, void *at, size_t size, uint32_t *ret_length)
 {
-    struct tow_enc enc = tow_frame_begin(at, bounded(size));
+    struct tow_enc enc = tow_frame_begin(at, control_bounded(size));
     tow_enc_u32(&enc, bye->code);
     tow_enc_cstr(&enc, bye->sentence);
-    return finish(&enc, at, TOW_CONTROL_BYE, ret_length);
+    return control_finish(&enc, at, TOW_CONTROL_BYE, ret_length);
 }
 
 int tow_bye_decode(const void *at, const struct tow_frame *frame, struct tow_bye *ret_bye)
@@ -574,13 +574,13 @@ int tow_bye_decode(const void *at, const struct tow_frame *frame, struct tow_bye
 
 int tow_notice_encode(const struct tow_notice *notice, void *at, size_t size, uint32_t *ret_length)
 {
-    struct tow_enc enc = tow_frame_begin(at, bounded(size));
+    struct tow_enc enc = tow_frame_begin(at, control_bounded(size));
     tow_enc_u32(&enc, notice->topic);
     tow_enc_align(&enc, 8);
     tow_enc_u64(&enc, notice->values[0]);
     tow_enc_u64(&enc, notice->values[1]);
     tow_enc_cstr(&enc, notice->text);
-    return finish(&enc, at, TOW_CONTROL_NOTICE, ret_length);
+    return control_finish(&enc, at, TOW_CONTROL_NOTICE, ret_length);
 }
 
 int tow_notice_decode(const void *at, const struct tow_frame *frame, struct tow_notice *ret_notice)
@@ -602,10 +602,10 @@ int tow_notice_decode(const void *at, const struct tow_frame *frame, struct tow_
 
 int tow_status_encode(const struct tow_status *status, void *at, size_t size, uint32_t *ret_length)
 {
-    struct tow_enc enc = tow_frame_begin(at, bounded(size));
+    struct tow_enc enc = tow_frame_begin(at, control_bounded(size));
     tow_enc_u32(&enc, TOW_MAGIC);
     tow_enc_u32(&enc, status->topics);
-    return finish(&enc, at, TOW_CONTROL_STATUS, ret_length);
+    return control_finish(&enc, at, TOW_CONTROL_STATUS, ret_length);
 }
 
 int tow_status_decode(const void *at, const struct tow_frame *frame, struct tow_status *ret_status)
@@ -622,11 +622,11 @@ int tow_status_decode(const void *at, const struct tow_frame *frame, struct tow_
 
 int tow_report_encode(const struct tow_report *report, void *at, size_t size, uint32_t *ret_length)
 {
-    struct tow_enc enc = tow_frame_begin(at, bounded(size));
+    struct tow_enc enc = tow_frame_begin(at, control_bounded(size));
     tow_enc_u32(&enc, TOW_MAGIC);
     tow_enc_u32(&enc, report->size);
     tow_enc_bytes(&enc, report->text, report->size);
-    return finish(&enc, at, TOW_CONTROL_REPORT, ret_length);
+    return control_finish(&enc, at, TOW_CONTROL_REPORT, ret_length);
 }
 
 int tow_report_decode(const void *at, const struct tow_frame *frame, struct tow_report *ret_report)

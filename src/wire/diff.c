@@ -20,7 +20,7 @@ enum {
 
 typedef uint64_t __attribute__((may_alias, aligned(1))) word;
 
-UNJUDGED static bool same(const uint8_t *known, const uint8_t *now, size_t size)
+UNJUDGED static bool diff_same(const uint8_t *known, const uint8_t *now, size_t size)
 {
     const word *a = (const word *)known, *b = (const word *)now;
     uint64_t differs = 0;
@@ -30,7 +30,7 @@ UNJUDGED static bool same(const uint8_t *known, const uint8_t *now, size_t size)
     return differs == 0;
 }
 
-UNJUDGED static void look(uint8_t line[TOW_DIFF_LINE], const uint8_t *now, size_t size)
+UNJUDGED static void diff_look(uint8_t line[TOW_DIFF_LINE], const uint8_t *now, size_t size)
 {
     size_t i = 0;
     for (; i + 8 <= size; i += 8) {
@@ -70,7 +70,7 @@ static uint64_t line_mask(const uint8_t *known, const uint8_t *line, size_t size
 }
 
 /* Makes `known` what the line is, where there is one. */
-static void learn(uint8_t *known, const uint8_t *line, size_t size)
+static void diff_learn(uint8_t *known, const uint8_t *line, size_t size)
 {
     if (known != NULL) {
         memcpy(known, line, size);
@@ -87,14 +87,14 @@ size_t tow_diff_next(struct tow_diff *diff, uint8_t *out, size_t room)
         size_t left = diff->size - diff->at;
         uint8_t *known = diff->known != NULL ? diff->known + diff->at : NULL;
         if (known != NULL && diff->at % STEP == 0 && left >= STEP &&
-            same(known, diff->now + diff->at, STEP)) {
+            diff_same(known, diff->now + diff->at, STEP)) {
             diff->at += STEP;
             continue;
         }
         /* One look at the line: others may be writing it. The last one may be short. */
         uint8_t line[TOW_DIFF_LINE] = {0};
         size_t length = left < TOW_DIFF_LINE ? left : TOW_DIFF_LINE;
-        look(line, diff->now + diff->at, length);
+        diff_look(line, diff->now + diff->at, length);
         uint64_t mask = line_mask(known, line, length);
         if (mask == 0) {
             diff->at += TOW_DIFF_LINE;
@@ -123,7 +123,7 @@ size_t tow_diff_next(struct tow_diff *diff, uint8_t *out, size_t room)
         }
         memcpy(out + used, line, sizeof line);
         used += sizeof line;
-        learn(known, line, length);
+        diff_learn(known, line, length);
         diff->at += TOW_DIFF_LINE;
         next = diff->at;
     }

@@ -27,13 +27,13 @@ static uint64_t read_at(const uint8_t *at, unsigned bytes)
     return value;
 }
 
-static bool readable(const struct tow_image_memory *memory, uint64_t offset, uint64_t n)
+static bool image_readable(const struct tow_image_memory *memory, uint64_t offset, uint64_t n)
 {
     return offset <= TOW_IMAGE_MAX && n <= TOW_IMAGE_MAX && memory->readable(memory, offset, n);
 }
 
 /* Takes [offset, offset + n) into the length. */
-static bool cover(uint64_t *end, uint64_t offset, uint64_t n)
+static bool image_cover(uint64_t *end, uint64_t offset, uint64_t n)
 {
     if (offset > TOW_IMAGE_MAX || n > TOW_IMAGE_MAX - offset) {
         return false;
@@ -48,7 +48,7 @@ static bool cover(uint64_t *end, uint64_t offset, uint64_t n)
  * three kinds of content have to be looked at. */
 static int measure_elf(const struct tow_image_memory *memory, size_t *ret_size)
 {
-    if (!readable(memory, 0, ELF_HEADER)) {
+    if (!image_readable(memory, 0, ELF_HEADER)) {
         return -ENOEXEC;
     }
     const uint8_t *header = memory->base;
@@ -69,17 +69,17 @@ static int measure_elf(const struct tow_image_memory *memory, size_t *ret_size)
     }
     if (sections_at != 0 && section_count == 0) {
         /* More than 16 bits of sections: the count is in the first one. */
-        if (!readable(memory, sections_at, ELF_SECTION)) {
+        if (!image_readable(memory, sections_at, ELF_SECTION)) {
             return -ENOEXEC;
         }
         section_count = read_at(memory->base + sections_at + 0x20, 8);
     }
     if (section_count > TOW_IMAGE_MAX / ELF_SECTION ||
-        !cover(&end, sections_at, section_count * section_size) ||
-        !cover(&end, program_at, program_count * program_size)) {
+        !image_cover(&end, sections_at, section_count * section_size) ||
+        !image_cover(&end, program_at, program_count * program_size)) {
         return -ENOEXEC;
     }
-    if (!readable(memory, sections_at, section_count * section_size)) {
+    if (!image_readable(memory, sections_at, section_count * section_size)) {
         return -ENOEXEC;
     }
     for (uint64_t i = 0; i < section_count; i++) {
@@ -87,11 +87,11 @@ static int measure_elf(const struct tow_image_memory *memory, size_t *ret_size)
         if (read_at(section + 4, 4) == SECTION_NOBITS) {
             continue;
         }
-        if (!cover(&end, read_at(section + 0x18, 8), read_at(section + 0x20, 8))) {
+        if (!image_cover(&end, read_at(section + 0x18, 8), read_at(section + 0x20, 8))) {
             return -ENOEXEC;
         }
     }
-    if (!readable(memory, 0, end)) {
+    if (!image_readable(memory, 0, end)) {
         return -ENOEXEC;
     }
     *ret_size = end;
@@ -100,12 +100,12 @@ static int measure_elf(const struct tow_image_memory *memory, size_t *ret_size)
 
 static int measure_fatbin(const struct tow_image_memory *memory, size_t *ret_size)
 {
-    if (!readable(memory, 0, 16)) {
+    if (!image_readable(memory, 0, 16)) {
         return -ENOEXEC;
     }
     uint64_t header = read_at(memory->base + 6, 2);
     uint64_t body = read_at(memory->base + 8, 8);
-    if (header < 16 || body > TOW_IMAGE_MAX - header || !readable(memory, 0, header + body)) {
+    if (header < 16 || body > TOW_IMAGE_MAX - header || !image_readable(memory, 0, header + body)) {
         return -ENOEXEC;
     }
     *ret_size = header + body;
@@ -171,7 +171,7 @@ int tow_image_measure(const struct tow_image_memory *memory, enum tow_image_form
     }
 }
 
-static size_t padded(size_t n)
+static size_t image_padded(size_t n)
 {
     return (n + 7) & ~(size_t)7;
 }
@@ -180,10 +180,10 @@ size_t tow_image_bundle_size(const size_t *sizes, uint32_t count)
 {
     size_t total = 8 + (size_t)count * 8;
     for (uint32_t i = 0; i < count; i++) {
-        if (sizes[i] > TOW_IMAGE_MAX || total > TOW_IMAGE_MAX - padded(sizes[i])) {
+        if (sizes[i] > TOW_IMAGE_MAX || total > TOW_IMAGE_MAX - image_padded(sizes[i])) {
             return 0;
         }
-        total += padded(sizes[i]);
+        total += image_padded(sizes[i]);
     }
     return total;
 }
@@ -202,8 +202,8 @@ void tow_image_bundle_write(void *into, const void *const *parts, const size_t *
     }
     for (uint32_t i = 0; i < count; i++) {
         memcpy(at, parts[i], sizes[i]);
-        memset(at + sizes[i], 0, padded(sizes[i]) - sizes[i]);
-        at += padded(sizes[i]);
+        memset(at + sizes[i], 0, image_padded(sizes[i]) - sizes[i]);
+        at += image_padded(sizes[i]);
     }
 }
 
@@ -220,7 +220,7 @@ int tow_image_bundle_read(const void *bytes, size_t size, const void **ret_parts
     uint64_t offset = 8 + count * 8;
     for (uint64_t i = 0; i < count; i++) {
         uint64_t part = read_at(at + 8 + i * 8, 8);
-        if (part > size - offset || padded(part) > size - offset) {
+        if (part > size - offset || image_padded(part) > size - offset) {
             return -ENOEXEC;
         }
         struct tow_image_memory memory = {
@@ -236,7 +236,7 @@ int tow_image_bundle_read(const void *bytes, size_t size, const void **ret_parts
         if (i < room) {
             ret_parts[i] = at + offset;
         }
-        offset += padded(part);
+        offset += image_padded(part);
     }
     return (int)count;
 }

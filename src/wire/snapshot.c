@@ -49,7 +49,7 @@ enum {
 };
 
 /* Of a text with its zeros. */
-static size_t padded(size_t length)
+static size_t snapshot_padded(size_t length)
 {
     return (length + 7) & ~(size_t)7;
 }
@@ -64,7 +64,7 @@ size_t tow_snapshot_size(const struct tow_snapshot *snapshot)
     size_t size = HEAD_SIZE + (size_t)snapshot->count * snapshot->count * PEER_SIZE + 8;
     for (unsigned i = 0; i < TOW_SNAPSHOT_RESULTS; i++) {
         const char *text = snapshot->texts[i];
-        size += text != NULL ? TEXT_SIZE + padded(length_of(text)) : 0;
+        size += text != NULL ? TEXT_SIZE + snapshot_padded(length_of(text)) : 0;
     }
     for (uint32_t i = 0; i < snapshot->count; i++) {
         size += DEVICE_SIZE + (size_t)count_known(&snapshot->devices[i]) * ATTRIBUTE_SIZE;
@@ -88,7 +88,7 @@ static void encode_texts(const struct tow_snapshot *snapshot, struct tow_enc *en
             tow_enc_u32(enc, i);
             tow_enc_u32(enc, (uint32_t)length);
             tow_enc_bytes(enc, text, length);
-            tow_enc_bytes(enc, zeros, padded(length) - length);
+            tow_enc_bytes(enc, zeros, snapshot_padded(length) - length);
         }
     }
 }
@@ -103,7 +103,7 @@ static int decode_texts(struct tow_snapshot *snapshot, struct tow_dec *dec)
             snapshot->texts[result] != NULL) {
             return -EPROTO;
         }
-        const uint8_t *bytes = tow_dec_bytes(dec, padded(length));
+        const uint8_t *bytes = tow_dec_bytes(dec, snapshot_padded(length));
         if (bytes != NULL) {
             snapshot->texts[result] = strndup((const char *)bytes, length);
             if (snapshot->texts[result] == NULL) {

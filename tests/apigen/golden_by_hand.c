@@ -189,19 +189,22 @@ static void share(void)
     tow_enc_u64(&call.enc, (uint64_t)(uintptr_t)host);
     tow_enc_u64(&call.enc, HOST_SIZE);
     tow_enc_u64(&call.enc, 1);
-    OK(towc_call_end(&call, towc_call_wait(&call)) == CUDA_ERROR_NOT_SUPPORTED ? CUDA_SUCCESS
-                                                                             : CUDA_ERROR_UNKNOWN);
+    OK(towc_call_end(&call, towc_call_wait(&call)) == CUDA_ERROR_NOT_SUPPORTED
+           ? CUDA_SUCCESS
+           : CUDA_ERROR_UNKNOWN);
     OK(towc_call_begin(&call, TOW_FN_cuMemHostAlloc, 32, TOW_CALL_REPLY | TOW_CALL_CONTEXT));
     tow_enc_u64(&call.enc, (uint64_t)(uintptr_t)host);
     tow_enc_u64(&call.enc, HOST_SIZE);
     tow_enc_u64(&call.enc, 2);
     tow_enc_u64(&call.enc, 4096); /* where it is in a file of the program's */
-    OK(towc_call_end(&call, towc_call_wait(&call)) == CUDA_ERROR_NOT_SUPPORTED ? CUDA_SUCCESS
-                                                                             : CUDA_ERROR_UNKNOWN);
+    OK(towc_call_end(&call, towc_call_wait(&call)) == CUDA_ERROR_NOT_SUPPORTED
+           ? CUDA_SUCCESS
+           : CUDA_ERROR_UNKNOWN);
     OK(towc_call_begin(&call, TOW_FN_cuMemFreeHost, 8, TOW_CALL_REPLY | TOW_CALL_CONTEXT));
     tow_enc_u64(&call.enc, (uint64_t)(uintptr_t)host);
-    OK(towc_call_end(&call, towc_call_wait(&call)) == CUDA_ERROR_INVALID_VALUE ? CUDA_SUCCESS
-                                                                             : CUDA_ERROR_UNKNOWN);
+    OK(towc_call_end(&call, towc_call_wait(&call)) == CUDA_ERROR_INVALID_VALUE
+           ? CUDA_SUCCESS
+           : CUDA_ERROR_UNKNOWN);
 }
 
 static void memory(void)

@@ -252,7 +252,7 @@ static void *array_seen_by(enum golden_side side)
         return (void *)golden_id(TOW_H_ARRAY, 100);
     case GOLDEN_PROGRAM_ANSWER:
         return (void *)(uintptr_t)tows_handles_known(&session.handles, TOW_H_ARRAY,
-                                                    (void *)golden_made(TOW_H_ARRAY, 100));
+                                                     (void *)golden_made(TOW_H_ARRAY, 100));
     default:
         return (void *)golden_made(TOW_H_ARRAY, 100);
     }
@@ -353,7 +353,7 @@ static uint64_t frame_room[(TOW_FRAME_MAX + 8) / 8];
 
 CUresult __real_towc_call_begin(struct towc_call *, unsigned, size_t, unsigned);
 CUresult __real_towc_call_begin_for(struct towc_call *, struct towc_link *, unsigned, size_t,
-                                   unsigned);
+                                    unsigned);
 CUresult __real_towc_call_send(struct towc_call *);
 CUresult __real_towc_call_wait(struct towc_call *);
 CUresult __real_towc_device_route(CUdevice, struct towc_link **);
@@ -361,7 +361,7 @@ int __real_towc_device_to_server(CUdevice);
 CUdevice __real_towc_device_on(const struct towc_link *, int);
 CUresult __wrap_towc_call_begin(struct towc_call *, unsigned, size_t, unsigned);
 CUresult __wrap_towc_call_begin_for(struct towc_call *, struct towc_link *, unsigned, size_t,
-                                   unsigned);
+                                    unsigned);
 CUresult __wrap_towc_call_send(struct towc_call *);
 CUresult __wrap_towc_call_wait(struct towc_call *);
 CUresult __wrap_towc_device_route(CUdevice, struct towc_link **);
@@ -406,7 +406,7 @@ CUresult __wrap_towc_call_begin(struct towc_call *call, unsigned fn, size_t byte
 }
 
 CUresult __wrap_towc_call_begin_for(struct towc_call *call, struct towc_link *link, unsigned fn,
-                                   size_t bytes, unsigned flags)
+                                    size_t bytes, unsigned flags)
 {
     return scripted ? __wrap_towc_call_begin(call, fn, bytes, flags)
                     : __real_towc_call_begin_for(call, link, fn, bytes, flags);

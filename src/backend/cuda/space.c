@@ -65,7 +65,7 @@ static unsigned find_gaps(uint64_t begin, uint64_t end, struct gap gaps[GAPS_MAX
     return count;
 }
 
-static bool fill(uint64_t begin, uint64_t end)
+static bool space_fill(uint64_t begin, uint64_t end)
 {
     static struct gap gaps[GAPS_MAX];
     unsigned count = find_gaps(begin, end, gaps);
@@ -82,8 +82,8 @@ static bool fill(uint64_t begin, uint64_t end)
 
 void tow_space_fill(uint64_t slot)
 {
-    if (slot > 0 && !(is_bottom_up() && fill(POOL_FIRST, POOL_BASE + slot * SLOT_SIZE) &&
-                      fill(MAPS_BASE, MAPS_BASE + slot * SLOT_SIZE))) {
+    if (slot > 0 && !(is_bottom_up() && space_fill(POOL_FIRST, POOL_BASE + slot * SLOT_SIZE) &&
+                      space_fill(MAPS_BASE, MAPS_BASE + slot * SLOT_SIZE))) {
         tow_log(TOW_AREA_BACKEND, TOW_LOG_WARN,
                 "the addresses of slot %llu cannot be had: a program that uses several servers may "
                 "be refused",

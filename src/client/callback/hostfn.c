@@ -52,7 +52,7 @@ static struct turn *first_turn, *last_turn;
 static bool running; /* the thread was started; it lives as long as the process */
 
 /* With the lock held: where the entry of an id hangs; *result is NULL if there is none. */
-static struct entry **find(uint64_t id)
+static struct entry **hostfn_find(uint64_t id)
 {
     struct entry **at = &entries[id % BUCKETS];
     while (*at != NULL && (*at)->id != id) {
@@ -62,7 +62,7 @@ static struct entry **find(uint64_t id)
 }
 
 /* With the lock held. */
-static void enlist(struct entry *entry)
+static void hostfn_enlist(struct entry *entry)
 {
     struct towc_link_hostfns *count = &entry->context->link->hostfns;
     if (entry->function.kept) {
@@ -79,7 +79,7 @@ static void enlist(struct entry *entry)
 }
 
 /* With the lock held; the caller frees the entry. */
-static struct entry *unlist(struct entry **at)
+static struct entry *hostfn_unlist(struct entry **at)
 {
     struct entry *entry = *at;
     struct towc_link_hostfns *count = &entry->context->link->hostfns;
@@ -99,7 +99,7 @@ static struct entry *unlist(struct entry **at)
 bool towc_hostfn_find(uint64_t id, struct towc_hostfn *ret_function)
 {
     tow_mutex_lock(&lock);
-    struct entry *entry = *find(id);
+    struct entry *entry = *hostfn_find(id);
     if (entry != NULL) {
         *ret_function = entry->function;
     }
@@ -118,11 +118,11 @@ static void say_done(struct towc_link *link, uint64_t id)
 }
 
 /* A function that runs once has run. */
-static void end(uint64_t id)
+static void hostfn_end(uint64_t id)
 {
     tow_mutex_lock(&lock);
-    struct entry **at = find(id);
-    struct entry *entry = *at != NULL ? unlist(at) : NULL;
+    struct entry **at = hostfn_find(id);
+    struct entry *entry = *at != NULL ? hostfn_unlist(at) : NULL;
     tow_mutex_unlock(&lock);
     free(entry);
 }
@@ -141,7 +141,7 @@ static void *run_thread(void *arg)
         if (first_turn == NULL) {
             last_turn = NULL;
         }
-        struct entry *entry = *find(turn->id);
+        struct entry *entry = *hostfn_find(turn->id);
         struct towc_hostfn function = {0};
         if (entry != NULL) {
             function = entry->function;
@@ -162,7 +162,7 @@ static void *run_thread(void *arg)
         }
         say_done(turn->link, turn->id);
         if (!function.kept) {
-            end(turn->id);
+            hostfn_end(turn->id);
         }
         free(turn);
     }
@@ -193,7 +193,7 @@ CUresult towc_hostfn_add(struct towc_context *context, const struct towc_hostfn 
     tow_mutex_lock(&lock);
     bool runs = start_thread();
     if (runs) {
-        enlist(entry);
+        hostfn_enlist(entry);
         *ret_id = entry->id;
     }
     tow_mutex_unlock(&lock);
@@ -204,7 +204,7 @@ CUresult towc_hostfn_add(struct towc_context *context, const struct towc_hostfn 
 }
 
 /* Of a list that was taken out. */
-static void drop(struct entry *entry)
+static void hostfn_drop(struct entry *entry)
 {
     while (entry != NULL) {
         struct entry *next = entry->next;
@@ -217,17 +217,17 @@ static void drop(struct entry *entry)
 }
 
 /* The function did not get into its stream. */
-static void discard(uint64_t id)
+static void hostfn_discard(uint64_t id)
 {
     struct entry *entry = NULL;
     tow_mutex_lock(&lock);
-    struct entry **at = find(id);
+    struct entry **at = hostfn_find(id);
     if (*at != NULL && !(*at)->due) {
-        entry = unlist(at);
+        entry = hostfn_unlist(at);
         entry->next = NULL;
     }
     tow_mutex_unlock(&lock);
-    drop(entry);
+    hostfn_drop(entry);
 }
 
 void towc_hostfn_drop_context(struct towc_context *context)
@@ -237,7 +237,7 @@ void towc_hostfn_drop_context(struct towc_context *context)
     for (unsigned i = 0; i < BUCKETS; i++) {
         for (struct entry **at = &entries[i]; *at != NULL;) {
             if ((*at)->context == context && !(*at)->due && !(*at)->function.kept) {
-                struct entry *entry = unlist(at);
+                struct entry *entry = hostfn_unlist(at);
                 entry->next = gone;
                 gone = entry;
             } else {
@@ -246,7 +246,7 @@ void towc_hostfn_drop_context(struct towc_context *context)
         }
     }
     tow_mutex_unlock(&lock);
-    drop(gone);
+    hostfn_drop(gone);
 }
 
 /* With the lock held: true if a function of the program up to an id has not ended. */
@@ -285,7 +285,7 @@ void towc_hostfn_call(struct towc_link *link, uint64_t id, CUresult status)
     }
     *turn = (struct turn){.link = link, .id = id, .status = status};
     tow_mutex_lock(&lock);
-    struct entry *entry = *find(id);
+    struct entry *entry = *hostfn_find(id);
     if (entry != NULL) {
         entry->due = true;
     }
@@ -329,8 +329,8 @@ static CUresult send_put(unsigned fn, struct towc_context *context, CUstream str
 }
 
 /* The function is run or dropped, whatever this answers. */
-static CUresult put(unsigned fn, CUstream stream, const struct towc_hostfn *function,
-                    const struct towc_hostfn_upload *upload)
+static CUresult hostfn_put(unsigned fn, CUstream stream, const struct towc_hostfn *function,
+                           const struct towc_hostfn_upload *upload)
 {
     struct towc_context *context;
     uint64_t id = 0;
@@ -350,7 +350,7 @@ static CUresult put(unsigned fn, CUstream stream, const struct towc_hostfn *func
         status = send_put(fn, context, stream, id, upload);
     }
     if (status != CUDA_SUCCESS) {
-        discard(id); /* refused, or the server is gone: its turn never comes */
+        hostfn_discard(id); /* refused, or the server is gone: its turn never comes */
     }
     return status;
 }
@@ -358,7 +358,7 @@ static CUresult put(unsigned fn, CUstream stream, const struct towc_hostfn *func
 CUresult towc_hostfn_put_upload(CUstream stream, const struct towc_hostfn *function,
                                 const struct towc_hostfn_upload *upload)
 {
-    return put(TOW_FN_cuMemcpyHtoDAsync_v2, stream, function, upload);
+    return hostfn_put(TOW_FN_cuMemcpyHtoDAsync_v2, stream, function, upload);
 }
 
 CUresult towc_cuLaunchHostFunc(CUstream hStream, CUhostFn fn, void *userData)
@@ -368,7 +368,7 @@ CUresult towc_cuLaunchHostFunc(CUstream hStream, CUhostFn fn, void *userData)
     }
     /* Into a graph: it runs at every launch of it. */
     struct towc_hostfn function = {.run = fn, .user = userData, .kept = towc_capture_on(hStream)};
-    return put(TOW_FN_cuLaunchHostFunc, hStream, &function, NULL);
+    return hostfn_put(TOW_FN_cuLaunchHostFunc, hStream, &function, NULL);
 }
 
 CUresult towc_cuStreamAddCallback(CUstream hStream, CUstreamCallback callback, void *userData,
@@ -378,5 +378,5 @@ CUresult towc_cuStreamAddCallback(CUstream hStream, CUstreamCallback callback, v
         return CUDA_ERROR_INVALID_VALUE;
     }
     struct towc_hostfn function = {.callback = callback, .stream = hStream, .user = userData};
-    return put(TOW_FN_cuStreamAddCallback, hStream, &function, NULL);
+    return hostfn_put(TOW_FN_cuStreamAddCallback, hStream, &function, NULL);
 }

@@ -67,7 +67,7 @@ static void give_room(struct towc_link *link, size_t size)
     tow_mutex_unlock(&lock);
 }
 
-static void enlist(struct late *late)
+static void late_enlist(struct late *late)
 {
     static const struct towc_memory_ops reader = {.is_read_later = is_read_later};
     towc_memory_register(&reader);
@@ -111,8 +111,8 @@ static void take_turn(void *user)
 }
 
 /* One piece of at most TOW_COPY_LATE_MAX bytes, for which there is room. */
-static CUresult put(struct towc_link *link, CUdeviceptr to, const void *from, size_t size,
-                    CUstream stream)
+static CUresult late_put(struct towc_link *link, CUdeviceptr to, const void *from, size_t size,
+                         CUstream stream)
 {
     struct late *late = malloc(sizeof *late);
     if (late == NULL) {
@@ -120,7 +120,7 @@ static CUresult put(struct towc_link *link, CUdeviceptr to, const void *from, si
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
     *late = (struct late){.link = link, .from = from, .size = size};
-    enlist(late);
+    late_enlist(late);
     struct towc_hostfn function = {.run = take_turn, .user = late, .own = true, .drop = drop_late};
     struct towc_hostfn_upload upload = {.to = to, .size = size, .number = late->number};
     return towc_hostfn_put_upload(stream, &function, &upload);
@@ -140,7 +140,7 @@ bool towc_late_upload(CUdeviceptr to, const void *from, size_t size, CUstream st
     }
     for (size_t at = 0; at < size && *ret_status == CUDA_SUCCESS;) {
         size_t n = size - at < TOW_COPY_LATE_MAX ? size - at : TOW_COPY_LATE_MAX;
-        *ret_status = put(context->link, to + at, (const uint8_t *)from + at, n, stream);
+        *ret_status = late_put(context->link, to + at, (const uint8_t *)from + at, n, stream);
         at += n;
         if (*ret_status != CUDA_SUCCESS) {
             give_room(context->link, size - at);

@@ -63,7 +63,7 @@ static bool mapped_readable(const struct tow_image_memory *memory, size_t offset
     return true;
 }
 
-static int measure(const void *code, enum tow_image_form *ret_form, size_t *ret_size)
+static int image_measure(const void *code, enum tow_image_form *ret_form, size_t *ret_size)
 {
     struct mapped mapped = {
         .memory = {.base = code, .size = SIZE_MAX, .readable = mapped_readable},
@@ -91,7 +91,7 @@ static int open_bundle(const struct tow_image_wrapper *wrapper, struct towc_imag
     for (uint32_t i = 0; i < count; i++) {
         enum tow_image_form form;
         parts[i] = i == 0 ? wrapper->data : extra[i - 1];
-        error = measure(parts[i], &form, &sizes[i]);
+        error = image_measure(parts[i], &form, &sizes[i]);
         if (error == 0 && form != TOW_IMAGE_FATBIN) {
             error = -ENOEXEC;
         }
@@ -123,7 +123,7 @@ free_lists:
 int towc_image_open(const void *code, struct towc_image *ret_image)
 {
     struct towc_image image = {.data = code};
-    int error = measure(code, &image.form, &image.size);
+    int error = image_measure(code, &image.form, &image.size);
     if (error < 0) {
         return error;
     }
@@ -137,7 +137,7 @@ int towc_image_open(const void *code, struct towc_image *ret_image)
             error = open_bundle(&wrapper, &image);
         } else {
             image.data = wrapper.data;
-            error = measure(wrapper.data, &image.form, &image.size);
+            error = image_measure(wrapper.data, &image.form, &image.size);
             if (error == 0 && image.form == TOW_IMAGE_WRAPPER) {
                 error = -ENOEXEC;
             }

@@ -55,7 +55,7 @@ static int64_t folder_size = -1; /* bytes there, as far as known; -1: not counte
 
 /* ---- in memory ---- */
 
-static void remember(const uint8_t hash[TOW_SHA256_SIZE], const char *text, size_t size)
+static void jit_cache_remember(const uint8_t hash[TOW_SHA256_SIZE], const char *text, size_t size)
 {
     if (size > REMEMBERED_MAX / 4) {
         return;
@@ -87,7 +87,7 @@ static void remember(const uint8_t hash[TOW_SHA256_SIZE], const char *text, size
     tow_mutex_unlock(&lock);
 }
 
-static int recall(const uint8_t hash[TOW_SHA256_SIZE], struct tow_buf *text)
+static int jit_cache_recall(const uint8_t hash[TOW_SHA256_SIZE], struct tow_buf *text)
 {
     int result = -ENOENT;
     tow_mutex_lock(&lock);
@@ -327,7 +327,7 @@ CUresult towc_jit_cache_free_key(void *opaque)
 static void note_ptx(const struct key *key, const char *text, size_t size)
 {
     if (looks_like_ptx(text, size)) {
-        remember(key->input, text, strnlen(text, size));
+        jit_cache_remember(key->input, text, strnlen(text, size));
     }
 }
 
@@ -336,15 +336,15 @@ static uint32_t note_cubin(const struct key *key, const void *cubin, size_t size
 {
     struct tow_buf ptx;
     tow_buf_init(&ptx, REMEMBERED_MAX);
-    int error =
-        key->ptx != NULL ? tow_buf_append(&ptx, key->ptx, key->ptx_size) : recall(key->input, &ptx);
+    int error = key->ptx != NULL ? tow_buf_append(&ptx, key->ptx, key->ptx_size)
+                                 : jit_cache_recall(key->input, &ptx);
     uint32_t flags = 0;
     if (error == 0 && ptx.size > 0) {
         uint8_t hash[TOW_SHA256_SIZE];
         char name[NAME_SIZE];
         tow_sha256_of(cubin, size, hash);
         tow_sha256_hex(hash, name);
-        remember(hash, (const char *)ptx.data, ptx.size);
+        jit_cache_remember(hash, (const char *)ptx.data, ptx.size);
         write_file(name, ".ptx", 0, ptx.data, ptx.size);
         flags = HAS_PTX;
     }
@@ -421,7 +421,7 @@ int towc_jit_cache_ptx_of(const void *cubin, size_t n, struct tow_buf *ptx)
     uint8_t hash[TOW_SHA256_SIZE];
     char name[NAME_SIZE];
     tow_sha256_of(cubin, n, hash);
-    int error = recall(hash, ptx);
+    int error = jit_cache_recall(hash, ptx);
     if (error != -ENOENT) {
         return error;
     }

@@ -214,8 +214,8 @@ enum setting {
     SETTING_ASK,     /* only the driver knows */
 };
 
-static enum setting judge(struct towc_kernel *kernel, CUdevice device,
-                          CUfunction_attribute attribute, int value)
+static enum setting kernel_judge(struct towc_kernel *kernel, CUdevice device,
+                                 CUfunction_attribute attribute, int value)
 {
     int fixed = 0;
     switch (attribute) {
@@ -281,7 +281,7 @@ static CUresult set_attribute(struct towc_kernel *kernel, bool of_kernel, CUdevi
                               CUfunction_attribute attribute, int value)
 {
     CUresult status = CUDA_ERROR_INVALID_VALUE;
-    switch (judge(kernel, device, attribute, value)) {
+    switch (kernel_judge(kernel, device, attribute, value)) {
     case SETTING_REFUSED:
         return CUDA_ERROR_INVALID_VALUE;
     case SETTING_SURE:

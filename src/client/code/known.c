@@ -27,7 +27,8 @@ struct towc_known {
 static struct tow_mutex lock = TOW_MUTEX(CLIENT_KNOWN); /* guards the list, and all in it */
 static struct towc_known *knowns;
 
-static struct towc_known *find(const struct towc_context *context, const struct towc_image *image)
+static struct towc_known *known_find(const struct towc_context *context,
+                                     const struct towc_image *image)
 {
     struct towc_known *known = knowns;
     while (known != NULL && (known->link != context->link || known->device != context->device ||
@@ -59,7 +60,7 @@ bool towc_known_load(struct towc_library *library, struct towc_context *context,
                      const struct towc_image *image, CUresult *ret_status)
 {
     tow_mutex_lock(&lock);
-    struct towc_known *known = find(context, image);
+    struct towc_known *known = known_find(context, image);
     bool answered = known != NULL && known->answered;
     if (answered) {
         *ret_status = send_load(library, context, image);
@@ -78,7 +79,7 @@ void towc_known_add(struct towc_library *library, const struct towc_context *con
                     const struct towc_image *image, struct tow_dec facts)
 {
     tow_mutex_lock(&lock);
-    struct towc_known *known = find(context, image);
+    struct towc_known *known = known_find(context, image);
     if (known == NULL) {
         known = calloc(1, sizeof *known);
         if (known == NULL) {

@@ -31,8 +31,9 @@ static inline CUresult check_bounds(struct towc_bounds *bounds, const uint32_t g
     return TOW_UNLIKELY(beyond) ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;
 }
 
-static inline CUresult check(struct towc_kernel *kernel, CUdevice device, const uint32_t grid[3],
-                             const uint32_t block[3], uint32_t shared)
+static inline CUresult launch_check(struct towc_kernel *kernel, CUdevice device,
+                                    const uint32_t grid[3], const uint32_t block[3],
+                                    uint32_t shared)
 {
     struct towc_attributes *a = towc_kernel_attributes(kernel, device);
     if (TOW_UNLIKELY(a == NULL)) {
@@ -47,7 +48,7 @@ static inline CUresult check(struct towc_kernel *kernel, CUdevice device, const 
 CUresult towc_launch_check(struct towc_kernel *kernel, CUdevice device, const uint32_t grid[3],
                            const uint32_t block[3], uint32_t shared)
 {
-    return check(kernel, device, grid, block, shared);
+    return launch_check(kernel, device, grid, block, shared);
 }
 
 /* {key, value, key, value, ..., END} */
@@ -95,8 +96,8 @@ CUresult towc_launch_args_init(const struct towc_kernel *kernel, void **params, 
     return args_init(kernel, params, extra, ret_args);
 }
 
-static inline void pack(const struct towc_kernel *kernel, const struct towc_launch_args *args,
-                        uint8_t *into)
+static inline void launch_encode(const struct towc_kernel *kernel,
+                                 const struct towc_launch_args *args, uint8_t *into)
 {
     if (TOW_UNLIKELY(args->buffer != NULL)) {
         memcpy(into, args->buffer, args->given);
@@ -126,7 +127,7 @@ static inline void pack(const struct towc_kernel *kernel, const struct towc_laun
 void towc_launch_args_pack(const struct towc_kernel *kernel, const struct towc_launch_args *args,
                            uint8_t *into)
 {
-    pack(kernel, args, into);
+    launch_encode(kernel, args, into);
 }
 
 CUresult towc_launch_reach_all(struct towc_link *link, const struct towc_kernel *kernel,
@@ -147,8 +148,8 @@ CUresult towc_launch_reach_all(struct towc_link *link, const struct towc_kernel 
 }
 
 /* Host memory that the kernel may reach is made equal on both sides first. */
-static inline CUresult reach(struct towc_link *link, const struct towc_kernel *kernel,
-                             const struct towc_launch_args *args)
+static inline CUresult launch_reach(struct towc_link *link, const struct towc_kernel *kernel,
+                                    const struct towc_launch_args *args)
 {
     if (__builtin_expect(atomic_load_explicit(&towc_mirror_candidates, memory_order_relaxed) == 0 &&
                              atomic_load_explicit(&towc_mirror_count, memory_order_relaxed) == 0,
@@ -163,7 +164,7 @@ static inline CUresult reach(struct towc_link *link, const struct towc_kernel *k
 /* Process-wide: CUDA_LAUNCH_BLOCKING is the environment's. */
 static atomic_bool blocking;
 
-static bool wished(const char *name)
+static bool launch_wished(const char *name)
 {
     const char *value = getenv(name);
     return value != NULL && value[0] != '\0' && strcmp(value, "0") != 0;
@@ -171,7 +172,7 @@ static bool wished(const char *name)
 
 void towc_launch_wishes(void)
 {
-    if (wished("TOWLINE_SYNC") || wished("CUDA_LAUNCH_BLOCKING")) {
+    if (launch_wished("TOWLINE_SYNC") || launch_wished("CUDA_LAUNCH_BLOCKING")) {
         atomic_store(&blocking, true);
         atomic_fetch_add(&towc_wait_always, 1);
     }
@@ -186,7 +187,7 @@ CUresult towc_launch_settle(CUstream stream, CUresult status)
     return settles ? towc_cuStreamSynchronize(stream) : status;
 }
 
-static inline CUresult send(struct towc_call *call, CUstream stream)
+static inline CUresult launch_send(struct towc_call *call, CUstream stream)
 {
     return TOW_UNLIKELY(call->waits) ? towc_launch_settle(stream, towc_call_send(call))
                                      : towc_call_send(call);
@@ -196,8 +197,8 @@ static inline CUresult send(struct towc_call *call, CUstream stream)
 
 /* Function and stream must be of the current context; a CUkernel and a default stream are of any.
  */
-static inline bool belongs(const struct towc_kernel *kernel, const struct towc_context *context,
-                           CUstream stream)
+static inline bool launch_belongs(const struct towc_kernel *kernel,
+                                  const struct towc_context *context, CUstream stream)
 {
     if (kernel->context != 0 && kernel->context != context->number) {
         return false;
@@ -229,7 +230,7 @@ static inline CUresult launch_find(CUfunction f, CUstream stream, struct launch 
     }
     ret_launch->kernel = towc_kernel_find(f);
     return TOW_UNLIKELY(ret_launch->kernel == NULL ||
-                        !belongs(ret_launch->kernel, ret_launch->context, stream))
+                        !launch_belongs(ret_launch->kernel, ret_launch->context, stream))
                ? towc_no_handle()
                : CUDA_SUCCESS;
 }
@@ -239,7 +240,7 @@ static inline CUresult launch_prepare(struct launch *launch, void **params, void
 {
     CUresult status = args_init(launch->kernel, params, extra, &launch->args);
     if (status == CUDA_SUCCESS) {
-        status = reach(launch->context->link, launch->kernel, &launch->args);
+        status = launch_reach(launch->context->link, launch->kernel, &launch->args);
     }
     return status == CUDA_SUCCESS ? towc_kernel_reach(launch->kernel, launch->context->link)
                                   : status;
@@ -257,7 +258,7 @@ static inline void launch_pack(const struct launch *launch, uint8_t *into)
     if (padded > 0) {
         const uint64_t padding = 0;
         memcpy(into + padded - 8, &padding, 8);
-        pack(launch->kernel, &launch->args, into);
+        launch_encode(launch->kernel, &launch->args, into);
     }
     atomic_store_explicit(&launch->kernel->loaded, true, memory_order_relaxed);
 }
@@ -274,7 +275,7 @@ CUresult towc_cuLaunchKernel(CUfunction f, unsigned int gridDimX, unsigned int g
     }
     const uint32_t grid[3] = {gridDimX, gridDimY, gridDimZ};
     const uint32_t block[3] = {blockDimX, blockDimY, blockDimZ};
-    status = check(launch.kernel, launch.context->device, grid, block, sharedMemBytes);
+    status = launch_check(launch.kernel, launch.context->device, grid, block, sharedMemBytes);
     if (TOW_UNLIKELY(status != CUDA_SUCCESS)) {
         return towc_capture_refused(hStream, status);
     }
@@ -305,7 +306,7 @@ CUresult towc_cuLaunchKernel(CUfunction f, unsigned int gridDimX, unsigned int g
     memcpy(at, &head, sizeof head);
     launch_pack(&launch, at + sizeof head);
     towc_link_note_work(call.link);
-    return send(&call, hStream);
+    return launch_send(&call, hStream);
 }
 
 /* ---- launches with attributes ---- */
@@ -439,7 +440,7 @@ CUresult towc_cuLaunchKernelEx(const CUlaunchConfig *config, CUfunction f, void 
     launch_pack(&launch, at);
     towc_link_note_work(call.link);
     if (!waits) {
-        return send(&call, config->hStream);
+        return launch_send(&call, config->hStream);
     }
     status = towc_call_wait(&call);
     if (status == CUDA_SUCCESS) {

@@ -85,8 +85,9 @@ CUresult towc_cuLinkCreate_v2(unsigned int numOptions, CUjit_option *options, vo
 }
 
 /* As loading: an offer, then, if the server wants it, the bytes and the same command again. */
-static CUresult add(struct linking *linking, CUjitInputType type, const struct towc_image *image,
-                    const char *name, const struct towc_jit *jit)
+static CUresult link_state_add(struct linking *linking, CUjitInputType type,
+                               const struct towc_image *image, const char *name,
+                               const struct towc_jit *jit)
 {
     uint32_t transfer = 0;
     enum tow_code_stage stage = TOW_CODE_OFFER;
@@ -150,7 +151,7 @@ CUresult towc_cuLinkAddData_v2(CUlinkState state, CUjitInputType type, void *dat
     }
     struct towc_image image;
     towc_image_open_raw(data, size, &image);
-    return add(linking, type, &image, name, &jit);
+    return link_state_add(linking, type, &image, name, &jit);
 }
 
 CUresult towc_cuLinkAddFile_v2(CUlinkState state, CUjitInputType type, const char *path,
@@ -179,14 +180,14 @@ CUresult towc_cuLinkAddFile_v2(CUlinkState state, CUjitInputType type, const cha
     }
     struct towc_image image;
     towc_image_open_raw(content.data, content.size, &image);
-    status = add(linking, type, &image, path, &jit);
+    status = link_state_add(linking, type, &image, path, &jit);
     tow_buf_fini(&content);
     return status;
 }
 
 /* The cubin comes in pieces: each reply has those bytes from `offset` that fit. */
-static CUresult fetch(struct linking *linking, uint64_t offset, CUresult *ret_result,
-                      uint64_t *ret_total, uint64_t *ret_got)
+static CUresult link_state_fetch(struct linking *linking, uint64_t offset, CUresult *ret_result,
+                                 uint64_t *ret_total, uint64_t *ret_got)
 {
     struct towc_call call;
     CUresult status =
@@ -238,7 +239,7 @@ CUresult towc_cuLinkComplete(CUlinkState state, void **cubinOut, size_t *sizeOut
     do {
         CUresult result = CUDA_ERROR_UNKNOWN;
         uint64_t got = 0;
-        CUresult status = fetch(linking, offset, &result, &total, &got);
+        CUresult status = link_state_fetch(linking, offset, &result, &total, &got);
         if (status == CUDA_SUCCESS) {
             status = result;
         }

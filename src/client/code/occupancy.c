@@ -20,8 +20,8 @@ struct question {
 };
 
 /* The kernel of a handle and the current context, or why there is none. */
-static CUresult subject(CUfunction func, struct towc_kernel **ret_kernel,
-                        struct towc_context **ret_context)
+static CUresult occupancy_subject(CUfunction func, struct towc_kernel **ret_kernel,
+                                  struct towc_context **ret_context)
 {
     CUresult status = towc_code_context(ret_context);
     if (status != CUDA_SUCCESS) {
@@ -40,7 +40,7 @@ CUresult towc_cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(int *numBlock
     struct towc_kernel *kernel;
     struct towc_context *context;
     CUresult status =
-        numBlocks == NULL ? CUDA_ERROR_INVALID_VALUE : subject(func, &kernel, &context);
+        numBlocks == NULL ? CUDA_ERROR_INVALID_VALUE : occupancy_subject(func, &kernel, &context);
     if (status != CUDA_SUCCESS) {
         return status;
     }
@@ -78,8 +78,8 @@ CUresult towc_cuOccupancyAvailableDynamicSMemPerBlock(size_t *dynamicSmemSize, C
 {
     struct towc_kernel *kernel;
     struct towc_context *context;
-    CUresult status =
-        dynamicSmemSize == NULL ? CUDA_ERROR_INVALID_VALUE : subject(func, &kernel, &context);
+    CUresult status = dynamicSmemSize == NULL ? CUDA_ERROR_INVALID_VALUE
+                                              : occupancy_subject(func, &kernel, &context);
     if (status != CUDA_SUCCESS) {
         return status;
     }
@@ -116,7 +116,7 @@ towc_cuOccupancyMaxPotentialBlockSizeWithFlags(int *minGridSize, int *blockSize,
     struct towc_context *context;
     CUresult status = minGridSize == NULL || blockSize == NULL || blockSizeLimit < 0
                           ? CUDA_ERROR_INVALID_VALUE
-                          : subject(func, &kernel, &context);
+                          : occupancy_subject(func, &kernel, &context);
     if (status != CUDA_SUCCESS) {
         return status;
     }
@@ -173,14 +173,15 @@ CUresult towc_cuOccupancyMaxPotentialBlockSize(int *minGridSize, int *blockSize,
 
 /* ---- clusters ---- */
 
-static CUresult clusters(unsigned fn, int *ret_count, CUfunction func, const CUlaunchConfig *config)
+static CUresult occupancy_clusters(unsigned fn, int *ret_count, CUfunction func,
+                                   const CUlaunchConfig *config)
 {
     if (ret_count == NULL || config == NULL) {
         return CUDA_ERROR_INVALID_VALUE;
     }
     struct towc_kernel *kernel;
     struct towc_context *context;
-    CUresult status = subject(func, &kernel, &context);
+    CUresult status = occupancy_subject(func, &kernel, &context);
     size_t attributes_size = 0;
     if (status == CUDA_SUCCESS) {
         status = towc_launch_attributes_check(config->attrs, config->numAttrs, &attributes_size);
@@ -233,11 +234,11 @@ static CUresult clusters(unsigned fn, int *ret_count, CUfunction func, const CUl
 CUresult towc_cuOccupancyMaxPotentialClusterSize(int *clusterSize, CUfunction func,
                                                  const CUlaunchConfig *config)
 {
-    return clusters(TOW_FN_cuOccupancyMaxPotentialClusterSize, clusterSize, func, config);
+    return occupancy_clusters(TOW_FN_cuOccupancyMaxPotentialClusterSize, clusterSize, func, config);
 }
 
 CUresult towc_cuOccupancyMaxActiveClusters(int *numClusters, CUfunction func,
                                            const CUlaunchConfig *config)
 {
-    return clusters(TOW_FN_cuOccupancyMaxActiveClusters, numClusters, func, config);
+    return occupancy_clusters(TOW_FN_cuOccupancyMaxActiveClusters, numClusters, func, config);
 }

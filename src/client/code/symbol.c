@@ -45,7 +45,8 @@ static CUresult mirror_variable(struct towc_link *link, uint64_t base, uint64_t 
 /* A managed variable is the program's as much as the GPU's. Asking again finds it there. With the
  * adoption lock held. `number`: of the context that it ends with; 0 for a library's, which outlives
  * contexts. */
-static CUresult adopt(struct towc_link *link, uint32_t number, CUdeviceptr address, size_t size)
+static CUresult symbol_adopt(struct towc_link *link, uint32_t number, CUdeviceptr address,
+                             size_t size)
 {
     struct towc_context *context = towc_context_current();
     if (towc_mirror_covers(address, size)) {
@@ -70,8 +71,8 @@ static CUresult adopt(struct towc_link *link, uint32_t number, CUdeviceptr addre
 }
 
 /* What was found before. `owner` keeps it: a module, or the library that it is of. */
-static bool recall(struct towc_library *owner, uint32_t context, const char *name,
-                   CUdeviceptr *ret_address, size_t *ret_size)
+static bool symbol_recall(struct towc_library *owner, uint32_t context, const char *name,
+                          CUdeviceptr *ret_address, size_t *ret_size)
 {
     tow_mutex_lock(&owner->lock);
     const struct towc_symbol *s = owner->symbols;
@@ -87,8 +88,8 @@ static bool recall(struct towc_library *owner, uint32_t context, const char *nam
 }
 
 /* The server says whether a variable is managed with its address. */
-static CUresult ask(struct towc_library *library, unsigned fn, const char *name,
-                    struct towc_symbol *ret_symbol, struct towc_link **ret_link)
+static CUresult symbol_ask(struct towc_library *library, unsigned fn, const char *name,
+                           struct towc_symbol *ret_symbol, struct towc_link **ret_link)
 {
     if (towc_thread_in_hostfn()) {
         return CUDA_ERROR_NOT_PERMITTED;
@@ -118,16 +119,17 @@ static CUresult ask(struct towc_library *library, unsigned fn, const char *name,
 }
 
 /* Asks for a variable; the owner keeps it. */
-static CUresult find(struct towc_library *library, struct towc_library *owner, unsigned fn,
-                     uint32_t context, const char *name, CUdeviceptr *ret_address, size_t *ret_size)
+static CUresult symbol_find(struct towc_library *library, struct towc_library *owner, unsigned fn,
+                            uint32_t context, const char *name, CUdeviceptr *ret_address,
+                            size_t *ret_size)
 {
     struct towc_symbol *symbol = malloc(sizeof *symbol + strlen(name) + 1);
     struct towc_link *link = NULL;
     CUresult status =
-        symbol == NULL ? CUDA_ERROR_OUT_OF_MEMORY : ask(library, fn, name, symbol, &link);
+        symbol == NULL ? CUDA_ERROR_OUT_OF_MEMORY : symbol_ask(library, fn, name, symbol, &link);
     if (status == CUDA_SUCCESS && symbol->managed) {
         tow_mutex_lock(&adoption);
-        status = adopt(link, owner->context, symbol->address, symbol->size);
+        status = symbol_adopt(link, owner->context, symbol->address, symbol->size);
         tow_mutex_unlock(&adoption);
     }
     if (status != CUDA_SUCCESS) {
@@ -151,8 +153,8 @@ CUresult towc_symbol_get(struct towc_library *library, unsigned fn, uint32_t con
     struct towc_library *owner = library->parent != NULL ? library->parent : library;
     CUdeviceptr address;
     size_t size;
-    if (!recall(owner, context, name, &address, &size)) {
-        CUresult status = find(library, owner, fn, context, name, &address, &size);
+    if (!symbol_recall(owner, context, name, &address, &size)) {
+        CUresult status = symbol_find(library, owner, fn, context, name, &address, &size);
         if (status != CUDA_SUCCESS) {
             return status;
         }

@@ -269,7 +269,7 @@ void towc_completion_owe(struct towc_link *link, CUstream stream)
     }
 }
 
-static bool pay(struct towc_completions *words, CUstream stream)
+static bool note_pay(struct towc_completions *words, CUstream stream)
 {
     uint64_t bit = owed_bit(stream);
     return (atomic_load_explicit(&words->owed, memory_order_relaxed) & bit) != 0 &&
@@ -282,7 +282,7 @@ CUresult towc_completion_sync_stream(struct towc_link *link, CUstream stream)
     if (words == NULL || towc_completion_brings_more(link)) {
         return towc_send_cuStreamSynchronize(stream);
     }
-    if (pay(words, stream)) {
+    if (note_pay(words, stream)) {
         return towc_completion_ask_stream(link, stream);
     }
     CUresult status = CUDA_SUCCESS;

@@ -62,8 +62,8 @@ static void server_put(struct towc_call *call, const struct towc_completion_mark
 /* The reader of the line stores a word with release (raise_to) when it has taken all that came
  * before the DONE frame: whoever sees the value with acquire (towc_fence_word_query) sees the bytes
  * that it tells of. */
-static enum towc_completion_outcome look(const struct towc_watches *watches,
-                                         const struct towc_completion_mark *mark)
+static enum towc_completion_outcome watch_look(const struct towc_watches *watches,
+                                               const struct towc_completion_mark *mark)
 {
     while (atomic_load(&watches->applying)) {
         sched_yield(); /* the reader may need this processor */
@@ -80,10 +80,10 @@ static enum towc_completion_outcome server_look(struct towc_link *link,
     if (!towc_completion_possible()) {
         return TOW_COMPLETION_REFUSED;
     }
-    enum towc_completion_outcome outcome = look(watches, mark);
+    enum towc_completion_outcome outcome = watch_look(watches, mark);
     if (outcome == TOW_COMPLETION_PENDING) {
         towc_link_catch_up(link);
-        outcome = look(watches, mark);
+        outcome = watch_look(watches, mark);
     }
     if (outcome == TOW_COMPLETION_DONE) {
         /* What was downloaded comes with a reply. */

@@ -56,7 +56,7 @@ static bool part_is_shared(const struct towc_copy *copy, size_t offset, size_t s
 
 /* Of an upload what is not shared has been read when its part returns. Of a download a part that is
  * shared comes first, and is done when the other one is. */
-static bool split(struct towc_copy *copy, CUresult *ret_status)
+static bool copy_split(struct towc_copy *copy, CUresult *ret_status)
 {
     struct towc_region_view view;
     towc_region_look(copy->link, (uint64_t)(uintptr_t)copy->host.first, copy->size, &view);
@@ -81,7 +81,7 @@ static towc_copy_executor *const executors[TOW_WAY_COUNT] = {
     [TOW_WAY_MEMMOVE] = memmove_behind,
     [TOW_WAY_PUSH] = towc_named_push,
     [TOW_WAY_CAPTURED] = towc_named_captured,
-    [TOW_WAY_SPLIT] = split,
+    [TOW_WAY_SPLIT] = copy_split,
     [TOW_WAY_DEVICE] = towc_named_device,
     [TOW_WAY_SHARED] = towc_shared_copy,
     [TOW_WAY_SETTLE] = towc_upload_settle,
@@ -95,7 +95,7 @@ static towc_copy_executor *const executors[TOW_WAY_COUNT] = {
 };
 
 /* Until the stream has done what it was given. */
-static CUresult await(const struct towc_copy *copy)
+static CUresult copy_await(const struct towc_copy *copy)
 {
     uint64_t number = towc_link_sent(copy->link);
     CUresult status = towc_send_cuStreamSynchronize(copy->stream);
@@ -118,7 +118,7 @@ CUresult towc_copy_run(struct towc_copy *copy)
         copy->tried |= 1u << way;
     } while (!done);
     bool waits = (copy->facts & TOW_FACT_WAIT) && towc_copy_awaits(copy->facts, way);
-    return status == CUDA_SUCCESS && waits ? await(copy) : status;
+    return status == CUDA_SUCCESS && waits ? copy_await(copy) : status;
 }
 
 /* ---- one dimension ---- */

@@ -9,8 +9,8 @@
 #include "gen/stream_client.h"
 
 /* What the driver says at once of a fill of `rows` rows of `width` elements. */
-static CUresult check(CUdeviceptr to, size_t pitch, size_t element, size_t width, size_t rows,
-                      CUstream stream)
+static CUresult fill_check(CUdeviceptr to, size_t pitch, size_t element, size_t width, size_t rows,
+                           CUstream stream)
 {
     if (towc_thread_in_hostfn()) {
         return CUDA_ERROR_NOT_PERMITTED;
@@ -34,7 +34,7 @@ static CUresult check(CUdeviceptr to, size_t pitch, size_t element, size_t width
 }
 
 /* A fill without a stream is synchronous for memory that the host sees too. */
-static CUresult settle(CUresult status, CUdeviceptr to)
+static CUresult fill_settle(CUresult status, CUdeviceptr to)
 {
     if (status == CUDA_SUCCESS && towc_mirror_sees(to)) {
         return towc_send_cuStreamSynchronize(towc_default_stream());
@@ -44,21 +44,21 @@ static CUresult settle(CUresult status, CUdeviceptr to)
 
 CUresult towc_cuMemsetD8Async(CUdeviceptr dstDevice, unsigned char uc, size_t N, CUstream hStream)
 {
-    CUresult status = check(dstDevice, 0, 1, N, 1, hStream);
+    CUresult status = fill_check(dstDevice, 0, 1, N, 1, hStream);
     return status != CUDA_SUCCESS || N == 0 ? status
                                             : towc_send_cuMemsetD8Async(dstDevice, uc, N, hStream);
 }
 
 CUresult towc_cuMemsetD16Async(CUdeviceptr dstDevice, unsigned short us, size_t N, CUstream hStream)
 {
-    CUresult status = check(dstDevice, 0, 2, N, 1, hStream);
+    CUresult status = fill_check(dstDevice, 0, 2, N, 1, hStream);
     return status != CUDA_SUCCESS || N == 0 ? status
                                             : towc_send_cuMemsetD16Async(dstDevice, us, N, hStream);
 }
 
 CUresult towc_cuMemsetD32Async(CUdeviceptr dstDevice, unsigned int ui, size_t N, CUstream hStream)
 {
-    CUresult status = check(dstDevice, 0, 4, N, 1, hStream);
+    CUresult status = fill_check(dstDevice, 0, 4, N, 1, hStream);
     return status != CUDA_SUCCESS || N == 0 ? status
                                             : towc_send_cuMemsetD32Async(dstDevice, ui, N, hStream);
 }
@@ -66,7 +66,7 @@ CUresult towc_cuMemsetD32Async(CUdeviceptr dstDevice, unsigned int ui, size_t N,
 CUresult towc_cuMemsetD2D8Async(CUdeviceptr dstDevice, size_t dstPitch, unsigned char uc,
                                 size_t Width, size_t Height, CUstream hStream)
 {
-    CUresult status = check(dstDevice, dstPitch, 1, Width, Height, hStream);
+    CUresult status = fill_check(dstDevice, dstPitch, 1, Width, Height, hStream);
     return status != CUDA_SUCCESS || Width == 0 || Height == 0
                ? status
                : towc_send_cuMemsetD2D8Async(dstDevice, dstPitch, uc, Width, Height, hStream);
@@ -75,7 +75,7 @@ CUresult towc_cuMemsetD2D8Async(CUdeviceptr dstDevice, size_t dstPitch, unsigned
 CUresult towc_cuMemsetD2D16Async(CUdeviceptr dstDevice, size_t dstPitch, unsigned short us,
                                  size_t Width, size_t Height, CUstream hStream)
 {
-    CUresult status = check(dstDevice, dstPitch, 2, Width, Height, hStream);
+    CUresult status = fill_check(dstDevice, dstPitch, 2, Width, Height, hStream);
     return status != CUDA_SUCCESS || Width == 0 || Height == 0
                ? status
                : towc_send_cuMemsetD2D16Async(dstDevice, dstPitch, us, Width, Height, hStream);
@@ -84,7 +84,7 @@ CUresult towc_cuMemsetD2D16Async(CUdeviceptr dstDevice, size_t dstPitch, unsigne
 CUresult towc_cuMemsetD2D32Async(CUdeviceptr dstDevice, size_t dstPitch, unsigned int ui,
                                  size_t Width, size_t Height, CUstream hStream)
 {
-    CUresult status = check(dstDevice, dstPitch, 4, Width, Height, hStream);
+    CUresult status = fill_check(dstDevice, dstPitch, 4, Width, Height, hStream);
     return status != CUDA_SUCCESS || Width == 0 || Height == 0
                ? status
                : towc_send_cuMemsetD2D32Async(dstDevice, dstPitch, ui, Width, Height, hStream);
@@ -92,23 +92,23 @@ CUresult towc_cuMemsetD2D32Async(CUdeviceptr dstDevice, size_t dstPitch, unsigne
 
 CUresult towc_cuMemsetD8_v2(CUdeviceptr dstDevice, unsigned char uc, size_t N)
 {
-    return settle(towc_cuMemsetD8Async(dstDevice, uc, N, towc_default_stream()), dstDevice);
+    return fill_settle(towc_cuMemsetD8Async(dstDevice, uc, N, towc_default_stream()), dstDevice);
 }
 
 CUresult towc_cuMemsetD16_v2(CUdeviceptr dstDevice, unsigned short us, size_t N)
 {
-    return settle(towc_cuMemsetD16Async(dstDevice, us, N, towc_default_stream()), dstDevice);
+    return fill_settle(towc_cuMemsetD16Async(dstDevice, us, N, towc_default_stream()), dstDevice);
 }
 
 CUresult towc_cuMemsetD32_v2(CUdeviceptr dstDevice, unsigned int ui, size_t N)
 {
-    return settle(towc_cuMemsetD32Async(dstDevice, ui, N, towc_default_stream()), dstDevice);
+    return fill_settle(towc_cuMemsetD32Async(dstDevice, ui, N, towc_default_stream()), dstDevice);
 }
 
 CUresult towc_cuMemsetD2D8_v2(CUdeviceptr dstDevice, size_t dstPitch, unsigned char uc,
                               size_t Width, size_t Height)
 {
-    return settle(
+    return fill_settle(
         towc_cuMemsetD2D8Async(dstDevice, dstPitch, uc, Width, Height, towc_default_stream()),
         dstDevice);
 }
@@ -116,7 +116,7 @@ CUresult towc_cuMemsetD2D8_v2(CUdeviceptr dstDevice, size_t dstPitch, unsigned c
 CUresult towc_cuMemsetD2D16_v2(CUdeviceptr dstDevice, size_t dstPitch, unsigned short us,
                                size_t Width, size_t Height)
 {
-    return settle(
+    return fill_settle(
         towc_cuMemsetD2D16Async(dstDevice, dstPitch, us, Width, Height, towc_default_stream()),
         dstDevice);
 }
@@ -124,7 +124,7 @@ CUresult towc_cuMemsetD2D16_v2(CUdeviceptr dstDevice, size_t dstPitch, unsigned 
 CUresult towc_cuMemsetD2D32_v2(CUdeviceptr dstDevice, size_t dstPitch, unsigned int ui,
                                size_t Width, size_t Height)
 {
-    return settle(
+    return fill_settle(
         towc_cuMemsetD2D32Async(dstDevice, dstPitch, ui, Width, Height, towc_default_stream()),
         dstDevice);
 }

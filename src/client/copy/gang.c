@@ -43,7 +43,7 @@ static unsigned members;      /* guarded by caller_lock */
 static unsigned told_size;    /* 0: nobody said */
 static bool tried;            /* guarded by caller_lock */
 
-static void work(struct job *on)
+static void gang_work(struct job *on)
 {
     for (;;) {
         size_t index = atomic_fetch_add_explicit(&on->next, 1, memory_order_relaxed);
@@ -55,7 +55,7 @@ static void work(struct job *on)
 }
 
 /* Until it has passed what was seen of it. */
-static void await(struct tally *tally, uint32_t seen)
+static void gang_await(struct tally *tally, uint32_t seen)
 {
     int64_t until = 0;
     for (unsigned round = 1;; round++) {
@@ -86,11 +86,11 @@ static void raise_to(struct tally *tally, uint32_t count)
     }
 }
 
-static void *member(void *arg)
+static void *gang_member(void *arg)
 {
     uint32_t seen = (uint32_t)(uintptr_t)arg;
     for (;;) {
-        await(&turn, seen);
+        gang_await(&turn, seen);
         seen = atomic_load(&turn.count);
         tow_mutex_lock(&lock);
         struct job *on = job;
@@ -101,7 +101,7 @@ static void *member(void *arg)
         if (on == NULL) {
             continue;
         }
-        work(on);
+        gang_work(on);
         tow_mutex_lock(&lock);
         on->inside--;
         tow_mutex_unlock(&lock);
@@ -112,7 +112,7 @@ static void *member(void *arg)
 }
 
 /* With the caller's lock: the gang, as large as this machine allows. */
-static void gather(void)
+static void gang_gather(void)
 {
     tried = true;
     unsigned cpus = tow_cpu_count();
@@ -122,8 +122,8 @@ static void gather(void)
                                             : GANG_MAX;
     while (members + 1 < wanted) {
         pthread_t thread;
-        if (tow_thread_start("towline-copy", member, (void *)(uintptr_t)atomic_load(&turn.count),
-                             &thread) < 0) {
+        if (tow_thread_start("towline-copy", gang_member,
+                             (void *)(uintptr_t)atomic_load(&turn.count), &thread) < 0) {
             return;
         }
         pthread_detach(thread);
@@ -143,13 +143,13 @@ static bool take_gang(void)
         return false;
     }
     if (!tried) {
-        gather();
+        gang_gather();
     }
     return true;
 }
 
 /* Puts the gang to a job, if it is free: not if `alone`. */
-static void begin(struct job *mine, bool alone)
+static void gang_begin(struct job *mine, bool alone)
 {
     mine->alone = alone || !take_gang();
     if (!mine->alone && members > 0) {
@@ -161,7 +161,7 @@ static void begin(struct job *mine, bool alone)
 }
 
 /* Until nobody is at the job any more; its pieces are all taken. */
-static void end(struct job *mine)
+static void gang_end(struct job *mine)
 {
     if (mine->alone) {
         return;
@@ -184,9 +184,9 @@ static void end(struct job *mine)
 void towc_gang_run(size_t count, void (*piece)(void *user, size_t index), void *user)
 {
     struct job mine = {.piece = piece, .user = user, .count = count};
-    begin(&mine, count < 2);
-    work(&mine);
-    end(&mine);
+    gang_begin(&mine, count < 2);
+    gang_work(&mine);
+    gang_end(&mine);
 }
 
 /* ---- lots ---- */
@@ -202,7 +202,7 @@ static void fill_piece(void *user, size_t index)
 {
     struct flow *flow = user;
     size_t lot = index / flow->plan->each;
-    await(&flow->opened, (uint32_t)lot);
+    gang_await(&flow->opened, (uint32_t)lot);
     if (!atomic_load_explicit(&flow->failed, memory_order_relaxed)) {
         flow->plan->piece(flow->plan->user, index);
     }
@@ -261,7 +261,7 @@ int towc_gang_flow(const struct towc_flow *plan)
     size_t sent = 0, opened = 0;
     unsigned idle = 0;
     int error = 0;
-    begin(&mine, plan->pieces < 3);
+    gang_begin(&mine, plan->pieces < 3);
     while (error == 0 && sent < lots) {
         if (sent < opened && is_full(&flow, sent)) {
             error = plan->send(plan->user, sent++);
@@ -279,7 +279,7 @@ int towc_gang_flow(const struct towc_flow *plan)
     }
     atomic_store(&flow.failed, error != 0);
     raise_to(&flow.opened, (uint32_t)lots);
-    work(&mine); /* what is left after a failure: nothing is done for it */
-    end(&mine);
+    gang_work(&mine); /* what is left after a failure: nothing is done for it */
+    gang_end(&mine);
     return error;
 }

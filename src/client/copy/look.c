@@ -18,7 +18,7 @@ enum { STAGED_MIN = 8 << 10 };
  * TOW_PINNED_TOTAL, is more than twice that: it rounds sizes up to powers of two. */
 #define LATER_MAX ((size_t)384 << 20)
 
-static unsigned fact(bool holds, enum towc_copy_fact which)
+static unsigned look_fact(bool holds, enum towc_copy_fact which)
 {
     return holds ? (unsigned)which : 0;
 }
@@ -28,7 +28,7 @@ static bool is_up(const struct towc_copy *copy)
     return (copy->facts & TOW_FACT_UP) != 0;
 }
 
-static bool any(const atomic_uint *count)
+static bool look_any(const atomic_uint *count)
 {
     return atomic_load_explicit(count, memory_order_relaxed) != 0;
 }
@@ -42,9 +42,9 @@ bool towc_copy_is_device(CUdeviceptr address, CUstream stream)
             mincore((void *)(uintptr_t)(address & ~(page - 1)), 1, &resident) != 0);
 }
 
-static bool captures(const struct towc_copy *copy)
+static bool look_captures(const struct towc_copy *copy)
 {
-    return any(&towc_captures) && towc_capture_on(copy->stream);
+    return look_any(&towc_captures) && towc_capture_on(copy->stream);
 }
 
 /* ---- what time changes ---- */
@@ -54,7 +54,7 @@ static bool is_busy(const struct towc_link *link, CUstream stream)
 {
     const struct towc_context *context = towc_context_current();
     uint64_t worked = atomic_load_explicit(&link->worked, memory_order_relaxed);
-    return any(&link->hostfns.turns) ||
+    return look_any(&link->hostfns.turns) ||
            (worked > atomic_load_explicit(&context->done, memory_order_relaxed) &&
             (stream == CU_STREAM_PER_THREAD ||
              worked > atomic_load_explicit(&context->default_done, memory_order_relaxed)));
@@ -67,7 +67,7 @@ static bool is_busy(const struct towc_link *link, CUstream stream)
 static bool is_long(const struct towc_copy *copy)
 {
     return copy->size > TOW_COPY_INLINE_MAX && (copy->rows != NULL || copy->link->share == NULL) &&
-           !any(&towc_captures) && is_busy(copy->link, copy->stream);
+           !look_any(&towc_captures) && is_busy(copy->link, copy->stream);
 }
 
 void towc_copy_look_again(struct towc_copy *copy)
@@ -75,8 +75,9 @@ void towc_copy_look_again(struct towc_copy *copy)
     const struct towc_link_hostfns *hostfns = &copy->link->hostfns;
     bool up = is_up(copy);
     copy->facts &= ~(unsigned)(TOW_FACT_FUNCTIONS | TOW_FACT_LONG);
-    copy->facts |= fact(any(up ? &hostfns->writers : &hostfns->turns), TOW_FACT_FUNCTIONS) |
-                   fact(up && (copy->facts & TOW_FACT_WAIT) && is_long(copy), TOW_FACT_LONG);
+    copy->facts |=
+        look_fact(look_any(up ? &hostfns->writers : &hostfns->turns), TOW_FACT_FUNCTIONS) |
+        look_fact(up && (copy->facts & TOW_FACT_WAIT) && is_long(copy), TOW_FACT_LONG);
 }
 
 /* ---- sizes ---- */
@@ -87,8 +88,8 @@ static void look_size(struct towc_copy *copy)
     bool small =
         up ? copy->rows == NULL && copy->size < STAGED_MIN : copy->size <= TOW_STAGE_FETCH_MAX;
     copy->facts &= ~(unsigned)(TOW_FACT_SMALL | TOW_FACT_LARGE);
-    copy->facts |=
-        fact(small, TOW_FACT_SMALL) | fact(copy->size > TOW_COPY_ASYNC_MAX, TOW_FACT_LARGE);
+    copy->facts |= look_fact(small, TOW_FACT_SMALL) |
+                   look_fact(copy->size > TOW_COPY_ASYNC_MAX, TOW_FACT_LARGE);
 }
 
 void towc_copy_advance(struct towc_copy *copy, size_t bytes)
@@ -148,10 +149,11 @@ static void look_host_memory(struct towc_copy *copy)
     towc_region_look(copy->link, first, span, &view);
     bool has =
         view.visible && view.whole && !view.shared && towc_mirror_has(copy->link, first, span);
-    copy->facts |= fact(view.shared, TOW_FACT_SHARED) | fact(view.alike < span, TOW_FACT_PARTLY) |
-                   fact(view.pinned, TOW_FACT_PINNED) | fact(has, TOW_FACT_MIRRORED);
+    copy->facts |= look_fact(view.shared, TOW_FACT_SHARED) |
+                   look_fact(view.alike < span, TOW_FACT_PARTLY) |
+                   look_fact(view.pinned, TOW_FACT_PINNED) | look_fact(has, TOW_FACT_MIRRORED);
     if (view.pinned && !has && !view.shared && !is_up(copy) && !(copy->facts & TOW_FACT_WAIT)) {
-        copy->facts |= fact(may_come_later(copy), TOW_FACT_ROOM);
+        copy->facts |= look_fact(may_come_later(copy), TOW_FACT_ROOM);
     }
 }
 
@@ -159,10 +161,10 @@ static void look_host_memory(struct towc_copy *copy)
 static void look_host(struct towc_copy *copy)
 {
     struct towc_link *link = copy->link;
-    copy->facts |= fact(link->stage != NULL, TOW_FACT_STAGING);
+    copy->facts |= look_fact(link->stage != NULL, TOW_FACT_STAGING);
     look_size(copy);
     towc_copy_look_again(copy);
-    if (any(&towc_region_visible)) {
+    if (look_any(&towc_region_visible)) {
         look_host_memory(copy);
     }
     if (is_up(copy) && !(copy->facts & TOW_FACT_SHARED) &&
@@ -174,14 +176,15 @@ static void look_host(struct towc_copy *copy)
 /* ---- one dimension ---- */
 
 /* A capture takes any address: only the graph's launch needs the memory. */
-static CUresult admit(struct towc_copy *copy, const struct towc_region_view *view,
-                      CUdeviceptr address)
+static CUresult look_admit(struct towc_copy *copy, const struct towc_region_view *view,
+                           CUdeviceptr address)
 {
     if (!view->device) {
         copy->facts |= TOW_FACT_BAD;
         return towc_capture_on(copy->stream) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
     }
-    return any(&towc_mirror_candidates) ? towc_mirror_admit(address, copy->size) : CUDA_SUCCESS;
+    return look_any(&towc_mirror_candidates) ? towc_mirror_admit(address, copy->size)
+                                             : CUDA_SUCCESS;
 }
 
 /* The sides that are the device's; both are looked up before either is made reachable. */
@@ -201,12 +204,12 @@ static CUresult look_devices(struct towc_copy *copy)
         return CUDA_SUCCESS;
     }
     if ((!has_to && copy->to == 0) || (!has_from && copy->from == 0) ||
-        (has_to && admit(copy, &to, copy->to) != CUDA_SUCCESS) ||
-        (has_from && admit(copy, &from, copy->from) != CUDA_SUCCESS)) {
+        (has_to && look_admit(copy, &to, copy->to) != CUDA_SUCCESS) ||
+        (has_from && look_admit(copy, &from, copy->from) != CUDA_SUCCESS)) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    copy->facts |= fact(to.visible || from.visible, TOW_FACT_SEEN) |
-                   fact(any(&towc_mirror_count), TOW_FACT_MIRRORS);
+    copy->facts |= look_fact(to.visible || from.visible, TOW_FACT_SEEN) |
+                   look_fact(look_any(&towc_mirror_count), TOW_FACT_MIRRORS);
     return CUDA_SUCCESS;
 }
 
@@ -222,7 +225,7 @@ CUresult towc_copy_look(struct towc_copy *copy)
     }
     CUdeviceptr host = is_up(copy) ? copy->from : copy->to;
     copy->host = towc_box_flat((void *)(uintptr_t)host, copy->size);
-    if (!(copy->facts & TOW_FACT_WAIT) && captures(copy)) {
+    if (!(copy->facts & TOW_FACT_WAIT) && look_captures(copy)) {
         copy->facts |= TOW_FACT_CAPTURES;
         return CUDA_SUCCESS;
     }
@@ -243,9 +246,9 @@ CUresult towc_copy_look_rows(struct towc_copy *copy)
         copy->facts |= TOW_FACT_ELSEWHERE;
         return CUDA_SUCCESS;
     }
-    copy->facts |= fact(any(&towc_mirror_count), TOW_FACT_MIRRORS) |
-                   fact(!down && towc_mirror_sees(shape->to.address), TOW_FACT_SEEN);
-    if ((up || down) && !(copy->facts & TOW_FACT_WAIT) && captures(copy)) {
+    copy->facts |= look_fact(look_any(&towc_mirror_count), TOW_FACT_MIRRORS) |
+                   look_fact(!down && towc_mirror_sees(shape->to.address), TOW_FACT_SEEN);
+    if ((up || down) && !(copy->facts & TOW_FACT_WAIT) && look_captures(copy)) {
         copy->facts |= TOW_FACT_CAPTURES;
         return CUDA_SUCCESS;
     }

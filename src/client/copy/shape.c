@@ -34,9 +34,9 @@ static struct tow_copy_shape shape_of(const CUDA_MEMCPY3D_PEER *p, bool peer)
 }
 
 /* One side of a copy. Host memory is `ret_host`, and packed on its way. */
-static CUresult resolve(const struct tow_copy_shape *shape, struct tow_copy_side *side,
-                        CUmemorytype type, const void *host, CUdeviceptr device, CUarray array,
-                        CUstream stream, struct towc_box *ret_host)
+static CUresult shape_resolve(const struct tow_copy_shape *shape, struct tow_copy_side *side,
+                              CUmemorytype type, const void *host, CUdeviceptr device,
+                              CUarray array, CUstream stream, struct towc_box *ret_host)
 {
     uint64_t width = shape->width, rows = shape->rows;
     if (type == CU_MEMORYTYPE_UNIFIED) {
@@ -122,11 +122,11 @@ static CUresult copy_rows(const CUDA_MEMCPY3D_PEER *p, CUstream stream, unsigned
     }
     packed->stream = (uint64_t)(uintptr_t)stream;
     *named = *packed;
-    status = resolve(packed, &packed->from, p->srcMemoryType, p->srcHost, p->srcDevice, p->srcArray,
-                     stream, &rows.from);
+    status = shape_resolve(packed, &packed->from, p->srcMemoryType, p->srcHost, p->srcDevice,
+                           p->srcArray, stream, &rows.from);
     if (status == CUDA_SUCCESS) {
-        status = resolve(packed, &packed->to, p->dstMemoryType, p->dstHost, p->dstDevice,
-                         p->dstArray, stream, &rows.to);
+        status = shape_resolve(packed, &packed->to, p->dstMemoryType, p->dstHost, p->dstDevice,
+                               p->dstArray, stream, &rows.to);
     }
     if (status != CUDA_SUCCESS) {
         return status;

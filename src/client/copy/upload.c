@@ -24,7 +24,7 @@ bool towc_upload_deferred(struct towc_copy *copy, CUresult *ret_status)
 }
 
 /* The call is synchronous, and nobody waits for the device. */
-static bool settles(const struct towc_copy *copy, enum towc_copy_way way)
+static bool upload_settles(const struct towc_copy *copy, enum towc_copy_way way)
 {
     return (copy->facts & TOW_FACT_WAIT) && !towc_copy_awaits(copy->facts, way);
 }
@@ -33,8 +33,8 @@ bool towc_upload_staged(struct towc_copy *copy, CUresult *ret_status)
 {
     struct towc_staged staged = towc_staged_of(copy);
     /* A small one may still be under way when the call returns, as natively. */
-    bool settle =
-        settles(copy, TOW_WAY_STAGED) && (copy->rows != NULL || copy->size > TOW_COPY_INLINE_MAX);
+    bool settle = upload_settles(copy, TOW_WAY_STAGED) &&
+                  (copy->rows != NULL || copy->size > TOW_COPY_INLINE_MAX);
     return towc_stage_up(copy->link, &staged, settle, ret_status);
 }
 
@@ -53,7 +53,7 @@ static void encode_rows(struct tow_enc *enc, const struct towc_copy *copy, uint3
 static CUresult send_command(const struct towc_copy *copy, const uint8_t *bytes, unsigned lanes,
                              uint32_t *ret_transfer)
 {
-    bool flat = copy->rows == NULL, settle = bytes == NULL && settles(copy, TOW_WAY_LINE);
+    bool flat = copy->rows == NULL, settle = bytes == NULL && upload_settles(copy, TOW_WAY_LINE);
     struct towc_call call;
     CUresult status = towc_call_begin(
         &call, flat ? TOW_FN_cuMemcpyHtoDAsync_v2 : TOW_FN_cuMemcpy3DAsync_v2,

@@ -171,7 +171,7 @@ static CUresult open_links(char *servers)
 }
 
 /* In a forked child: the connection is the parent's, which goes on with it. */
-static void abandon(struct towc_link *link)
+static void core_abandon(struct towc_link *link)
 {
     tow_line_abandon(link->line);
     tow_lanes_abandon(link->lane.lanes);
@@ -195,7 +195,7 @@ static CUresult ensure_connected(void)
     }
     if (count > 0) {
         for (unsigned i = 0; i < count; i++) {
-            abandon(towc_client_link_at(i));
+            core_abandon(towc_client_link_at(i));
         }
         towc_client_links_clear();
         towc_devices_forget();

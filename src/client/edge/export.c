@@ -82,7 +82,7 @@ static CUresult load_registered(CUmodule *module, const void *wrapper, void *a, 
     return cuModuleLoadData(module, wrapper);
 }
 
-static void unregistered(const void *wrapper)
+static void export_unregistered(const void *wrapper)
 {
     (void)wrapper;
 }
@@ -106,7 +106,7 @@ static void *const cudart_interface[13] = {
     WORD(primary_context),
     [3 ... 5] = WORD(unknown_cudart_interface),
     [6] = WORD(load_registered),
-    [7] = WORD(unregistered),
+    [7] = WORD(export_unregistered),
     [8] = WORD(load_fatbin),
     [9 ... 11] = WORD(unknown_cudart_interface),
     [12] = WORD(load_compilers),

@@ -140,7 +140,7 @@ static int log_file(void)
 }
 
 /* Who unregisters one waits until nobody calls it: what it was given may go then. */
-static void tell(unsigned fn, CUresult result)
+static void logs_tell(unsigned fn, CUresult result)
 {
     char text[LINE_MAX_SIZE];
     size_t size = say_what(text, sizeof text, fn, result);
@@ -181,7 +181,7 @@ CUresult towc_logs_failed(unsigned fn, CUresult result)
         (void)written;
     }
     if (atomic_load(&registered) > 0 && !telling) {
-        tell(fn, result);
+        logs_tell(fn, result);
     }
     return result;
 }

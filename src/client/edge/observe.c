@@ -44,7 +44,7 @@ enum { TRACE_RESULT = 128 }; /* what long arguments leave of a line for the resu
 static __thread int64_t took_ns __attribute__((tls_model("initial-exec")));
 
 /* Only looks at the environment: files are opened when there is something to write. */
-__attribute__((constructor)) static void look(void)
+__attribute__((constructor)) static void observe_look(void)
 {
     stats_path = getenv("TOWLINE_STATS");
     trace_path = getenv("TOWLINE_TRACE");
@@ -163,7 +163,8 @@ static void open_trace(void)
     }
 }
 
-__attribute__((format(printf, 2, 3))) static void add(struct towc_trace *t, const char *format, ...)
+__attribute__((format(printf, 2, 3))) static void observe_add(struct towc_trace *t,
+                                                              const char *format, ...)
 {
     va_list args;
     va_start(args, format);
@@ -183,68 +184,68 @@ void towc_trace_begin(struct towc_trace *t, unsigned fn)
     t->length = 0;
     t->limit = sizeof t->line - TRACE_RESULT;
     t->args = 0;
-    add(t, "%d %s(", tow_thread_id(), info != NULL ? info->name : "?");
+    observe_add(t, "%d %s(", tow_thread_id(), info != NULL ? info->name : "?");
 }
 
-static void name(struct towc_trace *t, const char *text)
+static void observe_name(struct towc_trace *t, const char *text)
 {
-    add(t, "%s%s=", t->args++ > 0 ? ", " : "", text);
+    observe_add(t, "%s%s=", t->args++ > 0 ? ", " : "", text);
 }
 
 void towc_trace_int(struct towc_trace *t, const char *arg, long long value)
 {
-    name(t, arg);
-    add(t, "%lld", value);
+    observe_name(t, arg);
+    observe_add(t, "%lld", value);
 }
 
 void towc_trace_hex(struct towc_trace *t, const char *arg, uint64_t value)
 {
-    name(t, arg);
-    add(t, value < 10 ? "%" PRIu64 : "0x%" PRIx64, value);
+    observe_name(t, arg);
+    observe_add(t, value < 10 ? "%" PRIu64 : "0x%" PRIx64, value);
 }
 
 void towc_trace_float(struct towc_trace *t, const char *arg, double value)
 {
-    name(t, arg);
-    add(t, "%g", value);
+    observe_name(t, arg);
+    observe_add(t, "%g", value);
 }
 
 void towc_trace_text(struct towc_trace *t, const char *arg, const char *text)
 {
-    name(t, arg);
+    observe_name(t, arg);
     if (text == NULL) {
-        add(t, "NULL");
+        observe_add(t, "NULL");
         return;
     }
-    add(t, "\"");
+    observe_add(t, "\"");
     for (size_t i = 0; text[i] != '\0' && i < 256; i++) {
         unsigned char c = (unsigned char)text[i];
-        add(t, c < ' ' || c == '"' || c == '\\' || c >= 127 ? "\\x%02x" : "%c", c);
+        observe_add(t, c < ' ' || c == '"' || c == '\\' || c >= 127 ? "\\x%02x" : "%c", c);
     }
-    add(t, "\"");
+    observe_add(t, "\"");
 }
 
 void towc_trace_record(struct towc_trace *t, const char *arg, const void *bytes, size_t size)
 {
     const uint8_t *at = bytes;
-    name(t, arg);
-    add(t, "{");
+    observe_name(t, arg);
+    observe_add(t, "{");
     for (size_t i = 0; i < size && i < 64; i++) {
-        add(t, "%02x", at[i]);
+        observe_add(t, "%02x", at[i]);
     }
-    add(t, size > 64 ? "...}" : "}");
+    observe_add(t, size > 64 ? "...}" : "}");
 }
 
 void towc_trace_out(struct towc_trace *t, const char *arg, const void *pointer, uint64_t value,
                     CUresult result)
 {
-    name(t, arg);
+    observe_name(t, arg);
     if (pointer == NULL) {
-        add(t, "NULL");
+        observe_add(t, "NULL");
     } else if (result == CUDA_SUCCESS) {
-        add(t, value < 10000 ? "->%" PRIu64 : "->0x%" PRIx64, value);
+        observe_add(t, value < 10000 ? "->%" PRIu64 : "->0x%" PRIx64, value);
     } else {
-        add(t, "->?");
+        observe_add(t, "->?");
     }
 }
 
@@ -254,11 +255,11 @@ void towc_trace_end(struct towc_trace *t, CUresult result)
     const char *error = NULL;
     bool cut = t->length == t->limit - 1;
     t->limit = sizeof t->line;
-    add(t, "%s) = %d ", cut ? "..." : "", (int)result);
+    observe_add(t, "%s) = %d ", cut ? "..." : "", (int)result);
     if (result != CUDA_SUCCESS && towc_cuGetErrorName(result, &error) == CUDA_SUCCESS) {
-        add(t, "%s ", error);
+        observe_add(t, "%s ", error);
     }
-    add(t, "%.1fus\n", (double)took_ns / 1e3);
+    observe_add(t, "%.1fus\n", (double)took_ns / 1e3);
     if (trace_fd >= 0 && write(trace_fd, t->line, t->length) < 0) {
         /* A trace that cannot be written is no reason to disturb the program. */
         return;

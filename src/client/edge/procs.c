@@ -60,7 +60,7 @@ static unsigned rows_of(const char *name, unsigned *ret_first)
 }
 
 /* The newest entry that is not newer than `version`. *ret_known: the name exists at all. */
-static void *find(const char *name, int version, bool per_thread, bool *ret_known)
+static void *procs_find(const char *name, int version, bool per_thread, bool *ret_known)
 {
     unsigned first = 0, count = rows_of(name, &first);
     bool has_per_thread = false;
@@ -93,8 +93,8 @@ CUresult towc_cuGetProcAddress_v2(const char *symbol, void **pfn, int cudaVersio
         return CUDA_ERROR_INVALID_VALUE;
     }
     bool known = false;
-    *pfn = find(symbol, cudaVersion, (flags & CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM) != 0,
-                &known);
+    *pfn = procs_find(symbol, cudaVersion,
+                      (flags & CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM) != 0, &known);
     if (symbolStatus != NULL) {
         *symbolStatus = *pfn != NULL ? CU_GET_PROC_ADDRESS_SUCCESS
                         : known      ? CU_GET_PROC_ADDRESS_VERSION_NOT_SUFFICIENT
@@ -109,8 +109,8 @@ CUresult towc_cuGetProcAddress(const char *symbol, void **pfn, int cudaVersion, 
         return CUDA_ERROR_INVALID_VALUE;
     }
     bool known = false;
-    void *found = find(symbol, cudaVersion,
-                       (flags & CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM) != 0, &known);
+    void *found = procs_find(symbol, cudaVersion,
+                             (flags & CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM) != 0, &known);
     if (found == NULL) {
         return CUDA_ERROR_NOT_FOUND;
     }

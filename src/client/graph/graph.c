@@ -100,7 +100,7 @@ CUresult towc_cuUserObjectRelease(CUuserObject object, unsigned int count)
 }
 
 /* With the object lock held. */
-static bool hold(uint64_t graph, uint64_t object, unsigned count)
+static bool graph_hold(uint64_t graph, uint64_t object, unsigned count)
 {
     struct holding *h = holdings;
     while (h != NULL && (h->graph != graph || h->object != object)) {
@@ -132,7 +132,7 @@ CUresult towc_cuGraphRetainUserObject(CUgraph graph, CUuserObject object, unsign
     struct user_object *found = object_of(object);
     if (found == NULL) {
         status = CUDA_ERROR_INVALID_VALUE;
-    } else if (!hold((uint64_t)(uintptr_t)graph, (uint64_t)(uintptr_t)object, count)) {
+    } else if (!graph_hold((uint64_t)(uintptr_t)graph, (uint64_t)(uintptr_t)object, count)) {
         status = CUDA_ERROR_OUT_OF_MEMORY;
     } else if (!(flags & CU_GRAPH_USER_OBJECT_MOVE)) {
         found->uses += count;
@@ -172,7 +172,7 @@ void towc_graph_share_objects(uint64_t from, uint64_t to)
     for (struct holding *h = holdings; h != NULL; h = h->next) {
         struct user_object *object =
             h->graph == from ? towc_handle_object(TOW_H_USEROBJECT, h->object) : NULL;
-        if (object != NULL && hold(to, h->object, h->uses)) {
+        if (object != NULL && graph_hold(to, h->object, h->uses)) {
             object->uses += h->uses;
         }
     }

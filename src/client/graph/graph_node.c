@@ -104,7 +104,7 @@ static bool is_known_copy(const struct tow_copy_shape *s, CUcontext named)
 }
 
 /* The server took them. */
-static void took(const struct known *known)
+static void graph_node_took(const struct known *known)
 {
     struct towc_kernel *kernel = towc_kernel_find((const void *)(uintptr_t)known->kernel.function);
     if (kernel != NULL) {
@@ -382,7 +382,7 @@ static uint64_t context_of(const CUgraphNodeParams *p)
 }
 
 /* Sends a composed body and waits; outputs are in call->dec. */
-static CUresult ask(struct towc_call *call, unsigned fn, const struct tow_buf *body)
+static CUresult graph_node_ask(struct towc_call *call, unsigned fn, const struct tow_buf *body)
 {
     CUresult status = towc_call_begin(call, fn, body->size, TOW_CALL_REPLY | TOW_CALL_CONTEXT);
     if (status != CUDA_SUCCESS) {
@@ -397,7 +397,7 @@ static CUresult ask(struct towc_call *call, unsigned fn, const struct tow_buf *b
 }
 
 /* Sends a composed body whose answer is known. */
-static CUresult tell(unsigned fn, const struct tow_buf *body)
+static CUresult graph_node_tell(unsigned fn, const struct tow_buf *body)
 {
     struct towc_call call;
     CUresult status = towc_call_begin(&call, fn, body->size, TOW_CALL_CONTEXT);
@@ -438,7 +438,7 @@ static CUresult add_outputs(struct towc_call *call, uint64_t id, CUgraphNodePara
 }
 
 /* After the call that makes node `id`. */
-static CUresult added(CUresult status, uint64_t id, CUgraphNode *ret_node)
+static CUresult graph_node_added(CUresult status, uint64_t id, CUgraphNode *ret_node)
 {
     if (status != CUDA_SUCCESS) {
         towc_built_end(id);
@@ -455,15 +455,15 @@ static CUresult send_node(const struct tow_buf *body, const struct tow_node_head
     const struct towc_context *context = towc_context_current();
     if (known->fine && may_tell(context) && (head->flags & TOW_NODE_EDGES) == 0 &&
         towc_built_takes(head->graph, context->link, dependencies, head->dependencies)) {
-        return tell(TOW_FN_cuGraphAddNode_v2, body);
+        return graph_node_tell(TOW_FN_cuGraphAddNode_v2, body);
     }
     struct towc_call call;
-    CUresult status = ask(&call, TOW_FN_cuGraphAddNode_v2, body);
+    CUresult status = graph_node_ask(&call, TOW_FN_cuGraphAddNode_v2, body);
     if (status == CUDA_SUCCESS) {
         status = towc_call_end(&call, add_outputs(&call, head->id, p));
     }
     if (status == CUDA_SUCCESS) {
-        took(known);
+        graph_node_took(known);
     }
     return status;
 }
@@ -506,7 +506,7 @@ static CUresult add_node(CUgraphNode *ret_node, CUgraph graph, const CUgraphNode
         p->graph.ownership != CU_GRAPH_CHILD_GRAPH_OWNERSHIP_CLONE) {
         towc_built_graph_moves((uint64_t)(uintptr_t)p->graph.graph);
     }
-    return added(status, id, ret_node);
+    return graph_node_added(status, id, ret_node);
 }
 
 static CUresult send_params(const struct tow_buf *body, const struct tow_node_set_head *head,
@@ -518,13 +518,13 @@ static CUresult send_params(const struct tow_buf *body, const struct tow_node_se
         towc_built_node_changes(head->node, known->kernel);
     } else if (known->fine && may_tell(context) &&
                towc_built_ran(head->exec, context->link, head->node, known->kernel)) {
-        return tell(fn, body);
+        return graph_node_tell(fn, body);
     }
     struct towc_call call;
-    CUresult status = ask(&call, fn, body);
+    CUresult status = graph_node_ask(&call, fn, body);
     if (status == CUDA_SUCCESS) {
         status = towc_call_end(&call, status);
-        took(known);
+        graph_node_took(known);
     }
     return status;
 }
@@ -744,7 +744,7 @@ CUresult towc_cuGraphAddMemsetNode(CUgraphNode *phGraphNode, CUgraph hGraph,
     }
     status = towc_send_cuGraphAddMemsetNode((CUgraphNode)(uintptr_t)id, hGraph, dependencies,
                                             numDependencies, memsetParams, ctx);
-    return added(status, id, phGraphNode);
+    return graph_node_added(status, id, phGraphNode);
 }
 
 CUresult towc_cuGraphAddEmptyNode(CUgraphNode *phGraphNode, CUgraph hGraph,
@@ -767,7 +767,7 @@ CUresult towc_cuGraphAddEmptyNode(CUgraphNode *phGraphNode, CUgraph hGraph,
     }
     status = towc_send_cuGraphAddEmptyNode((CUgraphNode)(uintptr_t)id, hGraph, dependencies,
                                            numDependencies);
-    return added(status, id, phGraphNode);
+    return graph_node_added(status, id, phGraphNode);
 }
 
 CUresult towc_cuGraphAddChildGraphNode(CUgraphNode *phGraphNode, CUgraph hGraph,
@@ -784,7 +784,7 @@ CUresult towc_cuGraphAddChildGraphNode(CUgraphNode *phGraphNode, CUgraph hGraph,
     }
     status = towc_send_cuGraphAddChildGraphNode((CUgraphNode)(uintptr_t)id, hGraph, dependencies,
                                                 numDependencies, childGraph);
-    return added(status, id, phGraphNode);
+    return graph_node_added(status, id, phGraphNode);
 }
 
 CUresult towc_cuGraphDestroyNode(CUgraphNode hNode)

@@ -41,8 +41,8 @@ CUresult towc_cuMemPrefetchAsync(CUdeviceptr devPtr, size_t count, CUdevice dstD
     return towc_cuMemPrefetchAsync_v2(devPtr, count, location_of(dstDevice), 0, hStream);
 }
 
-static CUresult ask(void *data, size_t size, CUmem_range_attribute attribute, CUdeviceptr address,
-                    size_t count, struct towc_link **ret_link)
+static CUresult advise_ask(void *data, size_t size, CUmem_range_attribute attribute,
+                           CUdeviceptr address, size_t count, struct towc_link **ret_link)
 {
     struct towc_call call;
     CUresult status = towc_call_begin(&call, TOW_FN_cuMemRangeGetAttribute, 32,
@@ -63,7 +63,7 @@ static CUresult ask(void *data, size_t size, CUmem_range_attribute attribute, CU
 }
 
 /* Places that are no device (the host, none) are negative and stay as they are. */
-static void localise(const struct towc_link *link, int *devices, size_t count)
+static void advise_localise(const struct towc_link *link, int *devices, size_t count)
 {
     for (size_t i = 0; i < count; i++) {
         if (devices[i] >= 0) {
@@ -80,7 +80,7 @@ CUresult towc_cuMemRangeGetAttribute(void *data, size_t dataSize, CUmem_range_at
         return CUDA_ERROR_INVALID_VALUE;
     }
     struct towc_link *link = NULL;
-    CUresult status = ask(data, dataSize, attribute, devPtr, count, &link);
+    CUresult status = advise_ask(data, dataSize, attribute, devPtr, count, &link);
     if (status != CUDA_SUCCESS) {
         return status;
     }
@@ -89,21 +89,21 @@ CUresult towc_cuMemRangeGetAttribute(void *data, size_t dataSize, CUmem_range_at
     case CU_MEM_RANGE_ATTRIBUTE_PREFERRED_LOCATION:
     case CU_MEM_RANGE_ATTRIBUTE_LAST_PREFETCH_LOCATION:
     case CU_MEM_RANGE_ATTRIBUTE_ACCESSED_BY:
-        localise(link, data, dataSize / sizeof(int));
+        advise_localise(link, data, dataSize / sizeof(int));
         return CUDA_SUCCESS;
     case CU_MEM_RANGE_ATTRIBUTE_PREFERRED_LOCATION_ID:
-        status = ask(&type, sizeof type, CU_MEM_RANGE_ATTRIBUTE_PREFERRED_LOCATION_TYPE, devPtr,
-                     count, &link);
+        status = advise_ask(&type, sizeof type, CU_MEM_RANGE_ATTRIBUTE_PREFERRED_LOCATION_TYPE,
+                            devPtr, count, &link);
         break;
     case CU_MEM_RANGE_ATTRIBUTE_LAST_PREFETCH_LOCATION_ID:
-        status = ask(&type, sizeof type, CU_MEM_RANGE_ATTRIBUTE_LAST_PREFETCH_LOCATION_TYPE, devPtr,
-                     count, &link);
+        status = advise_ask(&type, sizeof type, CU_MEM_RANGE_ATTRIBUTE_LAST_PREFETCH_LOCATION_TYPE,
+                            devPtr, count, &link);
         break;
     default:
         return CUDA_SUCCESS;
     }
     if (status == CUDA_SUCCESS && type == CU_MEM_LOCATION_TYPE_DEVICE) {
-        localise(link, data, 1);
+        advise_localise(link, data, 1);
     }
     return status;
 }

@@ -107,14 +107,14 @@ int towc_fault_open(uint64_t features)
     return fd;
 }
 
-static bool watch(int fd, uint64_t base, uint64_t size)
+static bool fault_watch(int fd, uint64_t base, uint64_t size)
 {
     struct uffdio_register reg = {.range = {base, size}, .mode = UFFDIO_REGISTER_MODE_MISSING};
     return ioctl(fd, UFFDIO_REGISTER, &reg) == 0 && (reg.ioctls & (1ull << _UFFDIO_COPY)) != 0;
 }
 
 /* Puts bytes where nothing is. */
-static bool place(int fd, uint64_t at, const uint8_t *bytes, uint64_t size)
+static bool fault_place(int fd, uint64_t at, const uint8_t *bytes, uint64_t size)
 {
     uint64_t done = 0;
     while (done < size) {
@@ -155,7 +155,7 @@ static void clear_scratch(void)
     }
 }
 
-static void *map(int protection)
+static void *fault_map(int protection)
 {
     void *at = mmap(NULL, (size_t)RUN * BLOCK, protection,
                     MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -165,13 +165,13 @@ static void *map(int protection)
 /* Whether this kernel does all that is needed, tried on one block. */
 static bool try_out(int fd)
 {
-    uint8_t *block = map(PROT_READ | PROT_WRITE);
-    bool works = block != NULL && watch(fd, (uint64_t)(uintptr_t)block, BLOCK);
+    uint8_t *block = fault_map(PROT_READ | PROT_WRITE);
+    bool works = block != NULL && fault_watch(fd, (uint64_t)(uintptr_t)block, BLOCK);
     if (works) {
         fetched[0] = 1;
-        works = place(fd, (uint64_t)(uintptr_t)block, fetched, BLOCK) && block[0] == 1 &&
+        works = fault_place(fd, (uint64_t)(uintptr_t)block, fetched, BLOCK) && block[0] == 1 &&
                 move_away(block, BLOCK) != NULL && scratch[0] == 1 &&
-                place(fd, (uint64_t)(uintptr_t)block, zeros, BLOCK) && block[0] == 0;
+                fault_place(fd, (uint64_t)(uintptr_t)block, zeros, BLOCK) && block[0] == 0;
         clear_scratch();
     }
     if (block != NULL) {
@@ -182,7 +182,7 @@ static bool try_out(int fd)
 
 static void *fault_thread(void *arg);
 
-static void begin(void)
+static void fault_begin(void)
 {
     const char *wish = getenv("TOWLINE_MANAGED");
     bool unwanted = wish != NULL && (strcmp(wish, "compare") == 0 || strcmp(wish, "track") == 0);
@@ -191,9 +191,9 @@ static void begin(void)
     }
     pthread_t thread;
     int fd = towc_fault_open(0);
-    scratch = map(PROT_NONE);
-    fetched = map(PROT_READ | PROT_WRITE);
-    zeros = map(PROT_READ);
+    scratch = fault_map(PROT_NONE);
+    fetched = fault_map(PROT_READ | PROT_WRITE);
+    zeros = fault_map(PROT_READ);
     if (fd >= 0 && scratch != NULL && fetched != NULL && zeros != NULL && try_out(fd)) {
         uffd = fd;
         if (tow_thread_start("towline-fault", fault_thread, NULL, &thread) == 0) {
@@ -215,7 +215,7 @@ bool towc_fault_wanted(struct towc_link *link, uint64_t size)
     if (size > UINT64_C(1) << 46 || tow_line_is_in_process(link->line)) {
         return false;
     }
-    pthread_once(&once, begin);
+    pthread_once(&once, fault_begin);
     if (uffd < 0 || towc_link_listen(link) < 0) {
         return false;
     }
@@ -232,7 +232,7 @@ bool towc_fault_wanted(struct towc_link *link, uint64_t size)
 /* ---- ranges ---- */
 
 /* With the lock held. */
-static struct range *find(uint64_t address)
+static struct range *fault_find(uint64_t address)
 {
     struct range *r = (struct range *)tow_tree_floor(&ranges, address);
     return r != NULL && address - r->base < r->size ? r : NULL;
@@ -241,7 +241,7 @@ static struct range *find(uint64_t address)
 /* With the lock held: the range that was at `base` with that serial, unless it is gone. */
 static struct range *find_again(uint64_t base, uint64_t serial)
 {
-    struct range *r = find(base);
+    struct range *r = fault_find(base);
     return r != NULL && r->serial == serial ? r : NULL;
 }
 
@@ -258,7 +258,7 @@ static size_t bytes_of(const struct range *r, size_t first, size_t n)
 }
 
 /* With the lock held: a range comes to its link's list, at the end, or leaves it. */
-static void list(struct range *r)
+static void fault_list(struct range *r)
 {
     struct towc_faults *faults = r->link->faults;
     r->previous = faults->last;
@@ -267,7 +267,7 @@ static void list(struct range *r)
     faults->last = r;
 }
 
-static void unlist(struct range *r)
+static void fault_unlist(struct range *r)
 {
     struct towc_faults *faults = r->link->faults;
     *(r->previous != NULL ? &r->previous->next : &faults->first) = r->next;
@@ -286,7 +286,7 @@ bool towc_fault_add(struct towc_link *link, uint64_t base, uint64_t size)
     uint8_t *states = calloc((size + BLOCK - 1) / BLOCK, 1);
     uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE);
     if (r == NULL || states == NULL || base % page != 0 || size % page != 0 ||
-        !watch(uffd, base, size)) {
+        !fault_watch(uffd, base, size)) {
         free(states);
         free(r);
         return false;
@@ -309,7 +309,7 @@ bool towc_fault_add(struct towc_link *link, uint64_t base, uint64_t size)
 void towc_fault_told(uint64_t base, bool blank)
 {
     tow_mutex_lock(&lock);
-    struct range *r = find(base);
+    struct range *r = fault_find(base);
     if (r != NULL) {
         r->filled = !blank;
         r->zeros = blank;
@@ -320,12 +320,12 @@ void towc_fault_told(uint64_t base, bool blank)
 void towc_fault_remove(uint64_t base)
 {
     tow_mutex_lock(&lock);
-    struct range *gone = find(base);
+    struct range *gone = fault_find(base);
     gone = gone != NULL && gone->base == base ? gone : NULL;
     if (gone != NULL) {
         tow_tree_remove(&ranges, &gone->node);
         if (gone->here > 0) {
-            unlist(gone);
+            fault_unlist(gone);
         }
     }
     pthread_cond_broadcast(&moved);
@@ -349,7 +349,7 @@ void towc_fault_wake(uint64_t base, uint64_t size)
 /* ---- blocks that come ---- */
 
 /* Asks the worker, behind all changes that went out. False: it has nothing there, or is lost. */
-static bool fetch(struct towc_link *link, uint64_t address, size_t size)
+static bool fault_fetch(struct towc_link *link, uint64_t address, size_t size)
 {
     uint8_t head[TOW_FETCH_HEAD];
     struct tow_line *line = atomic_load_explicit(&link->side, memory_order_acquire);
@@ -411,7 +411,7 @@ static size_t how_many(struct range *r, size_t first)
 }
 
 /* With the lock held. `bytes`: what the worker has there; NULL: zeros, which it may not have. */
-static void arrive(struct range *r, size_t first, size_t n, const uint8_t *bytes)
+static void fault_arrive(struct range *r, size_t first, size_t n, const uint8_t *bytes)
 {
     size_t offset = first * BLOCK, size = bytes_of(r, first, n);
     enum state state = bytes != NULL ? FRESH : NEW;
@@ -424,13 +424,13 @@ static void arrive(struct range *r, size_t first, size_t n, const uint8_t *bytes
     if (state == FRESH) {
         memcpy(r->known + offset, bytes, size);
     }
-    if (!place(uffd, r->base + offset, bytes != NULL ? bytes : zeros, size)) {
+    if (!fault_place(uffd, r->base + offset, bytes != NULL ? bytes : zeros, size)) {
         tow_log(TOW_AREA_CLIENT, TOW_LOG_WARN, "managed memory at 0x%llx cannot be filled: %s",
                 (unsigned long long)(r->base + offset), strerror(errno));
     }
     memset(r->states + first, (int)state, n);
     if (r->here == 0) {
-        list(r);
+        fault_list(r);
         r->low = first;
         r->high = first + n;
     }
@@ -440,14 +440,14 @@ static void arrive(struct range *r, size_t first, size_t n, const uint8_t *bytes
 }
 
 /* Somebody waits for the memory at `address`. */
-static void serve(uint64_t address)
+static void fault_serve(uint64_t address)
 {
     tow_mutex_lock(&lock);
-    struct range *r = find(address);
+    struct range *r = fault_find(address);
     for (;;) {
         while (r != NULL && r->states[(address - r->base) / BLOCK] == MOVING) {
             tow_mutex_wait(&lock, &moved);
-            r = find(address);
+            r = fault_find(address);
         }
         size_t block = r != NULL ? (address - r->base) / BLOCK : 0;
         if (r == NULL || r->states[block] != ABSENT) {
@@ -455,22 +455,22 @@ static void serve(uint64_t address)
         }
         size_t n = how_many(r, block);
         if (is_blank(r)) {
-            arrive(r, block, n, r->zeros ? zeros : NULL);
+            fault_arrive(r, block, n, r->zeros ? zeros : NULL);
             break;
         }
         struct towc_link *link = r->link;
         uint64_t serial = r->serial, epoch = link->faults->epoch, at = r->base + block * BLOCK;
         size_t size = bytes_of(r, block, n);
         tow_mutex_unlock(&lock);
-        bool known = fetch(link, at, size);
+        bool known = fault_fetch(link, at, size);
         tow_mutex_lock(&lock);
-        r = find(address);
+        r = fault_find(address);
         if (r != NULL && r->serial == serial && link->faults->epoch == epoch) {
             /* A program whose server is lost goes on with zeros; its calls say what happened. */
             if (!known) {
                 memset(fetched, 0, size);
             }
-            arrive(r, block, n, fetched);
+            fault_arrive(r, block, n, fetched);
             break;
         }
         if (r != NULL && r->serial == serial) {
@@ -488,7 +488,7 @@ static void *fault_thread(void *arg)
     for (;;) {
         ssize_t n = read(uffd, &message, sizeof message);
         if (n == (ssize_t)sizeof message && message.event == UFFD_EVENT_PAGEFAULT) {
-            serve(message.arg.pagefault.address);
+            fault_serve(message.arg.pagefault.address);
         } else if (n < 0 && errno != EINTR && errno != EAGAIN) {
             return arg;
         }
@@ -577,12 +577,12 @@ static void end_run(const struct run *run)
     memset(r->states + run->first, ABSENT, run->n);
     r->here -= run->n;
     if (r->here == 0) {
-        unlist(r);
+        fault_unlist(r);
     }
 }
 
 /* With the lock held, which is given meanwhile: sends what was gathered. */
-static void flush(struct outgoing *out)
+static void fault_flush(struct outgoing *out)
 {
     if (out->used > 0 && out->status == CUDA_SUCCESS) {
         tow_mutex_unlock(&lock);
@@ -593,9 +593,9 @@ static void flush(struct outgoing *out)
 }
 
 /* The same, and then what was moved is absent. */
-static void settle(struct outgoing *out)
+static void fault_settle(struct outgoing *out)
 {
-    flush(out);
+    fault_flush(out);
     for (size_t i = 0; i < out->count; i++) {
         end_run(&out->moved[i]);
     }
@@ -616,7 +616,7 @@ static void push_run(struct range *r, struct run *run, struct outgoing *out)
                             .size = bytes_of(r, run->first, run->n)};
     while (r != NULL && diff.at < diff.size && out->status == CUDA_SUCCESS) {
         if (out->room - out->used < TOW_DIFF_ROOM_MIN) {
-            flush(out);
+            fault_flush(out);
             r = find_again(run->base, run->serial);
         } else {
             out->used += tow_diff_next(&diff, out->piece + out->used, out->room - out->used);
@@ -626,7 +626,7 @@ static void push_run(struct range *r, struct run *run, struct outgoing *out)
         out->moved[out->count++] = *run;
     }
     if (out->count == BATCH || scratch_used > (size_t)(RUN - 1) * BLOCK) {
-        settle(out);
+        fault_settle(out);
     }
 }
 
@@ -652,8 +652,8 @@ CUresult towc_fault_push(struct towc_link *link, bool stale, uint8_t *piece, siz
         struct run run = {0};
         towc_link_compared(link, r->here * BLOCK);
         r->visited = number;
-        unlist(r);
-        list(r);
+        fault_unlist(r);
+        fault_list(r);
         while (r != NULL && out.status == CUDA_SUCCESS &&
                next_run(r, run.first + run.n, stale, &run)) {
             push_run(r, &run, &out);
@@ -661,7 +661,7 @@ CUresult towc_fault_push(struct towc_link *link, bool stale, uint8_t *piece, siz
         }
         r = faults->first;
     }
-    settle(&out);
+    fault_settle(&out);
     tow_mutex_unlock(&lock);
     return out.status;
 }

@@ -12,7 +12,7 @@ static void count_up(struct towc_region *region, void *user)
 }
 
 /* An opened region's flags count how often it was opened. */
-static CUresult keep(CUdeviceptr address, size_t size)
+static CUresult ipc_keep(CUdeviceptr address, size_t size)
 {
     struct towc_region region;
     if (towc_region_find(address, &region) && region.kind == TOW_REGION_IPC &&
@@ -50,7 +50,7 @@ CUresult towc_cuIpcOpenMemHandle_v2(CUdeviceptr *pdptr, CUipcMemHandle handle, u
     }
     status = towc_call_end(&call, status);
     if (status == CUDA_SUCCESS) {
-        status = keep(address, size);
+        status = ipc_keep(address, size);
         if (status != CUDA_SUCCESS) {
             towc_send_cuIpcCloseMemHandle(address);
             return status;

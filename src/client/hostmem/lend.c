@@ -48,7 +48,7 @@ static bool look_for(const struct towc_vma *vma, void *user)
 }
 
 /* A shared mapping of a file in memory, which the worker can have too. */
-static bool lend(struct towc_link *link, uint64_t low, uint64_t high)
+static bool lend_run(struct towc_link *link, uint64_t low, uint64_t high)
 {
     struct search search = {.at = low};
     const struct towc_vma *vma = &search.found;
@@ -79,7 +79,7 @@ bool towc_lend_begin(struct towc_link *link, uint64_t base, uint64_t size, uint6
         return false;
     }
     struct lend *l = calloc(1, sizeof *l);
-    if (l == NULL || !lend(link, low, high)) {
+    if (l == NULL || !lend_run(link, low, high)) {
         tow_log(TOW_AREA_CLIENT, TOW_LOG_DEBUG, "registered memory at 0x%llx is staged",
                 (unsigned long long)base);
         free(l);

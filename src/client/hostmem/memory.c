@@ -164,7 +164,7 @@ CUresult towc_cuMemGetAddressRange_v2(CUdeviceptr *pbase, size_t *psize, CUdevic
 /* ---- host memory ---- */
 
 /* Gives memory of ours back. */
-static CUresult release(const struct towc_region *region)
+static CUresult memory_release(const struct towc_region *region)
 {
     void *at = (void *)(uintptr_t)region->base;
     if (towc_region_is_shared(region)) {
@@ -210,7 +210,7 @@ CUresult towc_cuMemHostAlloc(void **pp, size_t bytesize, unsigned int Flags)
         region.shared_high = region.base + region.size;
     }
     if (towc_region_add(&region) < 0) {
-        release(&region);
+        memory_release(&region);
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
     if (towc_mirror_is_candidate(&region)) {
@@ -247,7 +247,7 @@ static bool is_expected(const struct towc_region *region)
 
 /* Asynchronous copies of host memory end before it may go away, and the GPU loses sight of it.
  * They are the current context's most likely, else those of the context that it was made in. */
-static CUresult settle(const struct towc_region *region)
+static CUresult memory_settle(const struct towc_region *region)
 {
     atomic_fetch_sub(&towc_mirror_candidates, 1);
     towc_mirror_remove(region->base, region->size);
@@ -285,15 +285,15 @@ CUresult towc_cuMemFreeHost(void *p)
     }
     CUresult status = towc_mirror_settle();
     if (!towc_mirror_is_candidate(&region)) {
-        CUresult ended = release(&region);
+        CUresult ended = memory_release(&region);
         return status == CUDA_SUCCESS ? ended : status;
     }
-    CUresult settled = settle(&region);
+    CUresult settled = memory_settle(&region);
     status = status == CUDA_SUCCESS ? settled : status;
     /* What is still to be filled or read stays mapped: those bytes would come down on something
      * else. */
     if (atomic_load(&region.link->lost) != 0 || !is_expected(&region)) {
-        CUresult ended = release(&region);
+        CUresult ended = memory_release(&region);
         status = status == CUDA_SUCCESS ? ended : status;
     }
     return status;
@@ -355,7 +355,7 @@ CUresult towc_cuMemHostUnregister(void *p)
                    : CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED;
     }
     CUresult status = towc_mirror_settle();
-    CUresult settled = towc_mirror_is_candidate(&region) ? settle(&region) : CUDA_SUCCESS;
+    CUresult settled = towc_mirror_is_candidate(&region) ? memory_settle(&region) : CUDA_SUCCESS;
     status = status == CUDA_SUCCESS ? settled : status;
     if (region.shared_high != 0) {
         CUresult ended = towc_lend_end(region.link, region.shared_low);

@@ -73,7 +73,7 @@ static bool is_self(const struct towc_link *link)
     return tow_line_is_in_process(link->line);
 }
 
-static uint64_t page(void)
+static uint64_t mirror_page(void)
 {
     return (uint64_t)sysconf(_SC_PAGESIZE);
 }
@@ -87,7 +87,7 @@ static struct mirror *last_in(const struct towc_link *link, uint64_t base, uint6
 }
 
 /* With the lock held: the mirror that holds `address` at this server's worker; NULL: at any. */
-static struct mirror *find(const struct towc_link *link, uint64_t address)
+static struct mirror *mirror_find(const struct towc_link *link, uint64_t address)
 {
     if (link != NULL) {
         return last_in(link, address, address + 1);
@@ -118,8 +118,8 @@ static bool is_gone(const struct mirror *m)
 enum { ASK_HOST, ASK_MANAGED, ASK_WATCHED };
 
 /* ret_blank: of ASK_WATCHED, whether the worker has zeros there; else NULL. */
-static CUresult ask(struct towc_link *link, unsigned fn, uint64_t base, uint64_t size,
-                    uint32_t kind, bool *ret_blank)
+static CUresult mirror_ask(struct towc_link *link, unsigned fn, uint64_t base, uint64_t size,
+                           uint32_t kind, bool *ret_blank)
 {
     struct towc_context *context = towc_context_current();
     struct towc_call call;
@@ -141,7 +141,7 @@ static CUresult ask(struct towc_link *link, unsigned fn, uint64_t base, uint64_t
 
 enum { HOST, MANAGED, WATCHED, TRACKED };
 
-static CUresult enlist(struct towc_link *link, uint64_t base, uint64_t size, unsigned kind)
+static CUresult mirror_enlist(struct towc_link *link, uint64_t base, uint64_t size, unsigned kind)
 {
     bool managed = kind != HOST, watched = kind == WATCHED, tracked = kind == TRACKED;
     struct mirror *made = calloc(1, sizeof *made);
@@ -189,7 +189,7 @@ static CUresult enlist(struct towc_link *link, uint64_t base, uint64_t size, uns
 static bool is_page_used(uint64_t at)
 {
     for (unsigned i = 0; i < towc_client_link_count(); i++) {
-        const struct mirror *m = last_in(towc_client_link_at(i), at, at + page());
+        const struct mirror *m = last_in(towc_client_link_at(i), at, at + mirror_page());
         if (m != NULL && m->managed) {
             return true; /* only managed memory has neighbours on its pages */
         }
@@ -201,12 +201,13 @@ static bool is_page_used(uint64_t at)
  * first and the last one a part may be a neighbour's. */
 static void pages_alone(uint64_t base, uint64_t size, uint64_t *ret_low, uint64_t *ret_high)
 {
-    uint64_t low = base & ~(page() - 1), high = (base + size + page() - 1) & ~(page() - 1);
+    uint64_t low = base & ~(mirror_page() - 1),
+             high = (base + size + mirror_page() - 1) & ~(mirror_page() - 1);
     if (is_page_used(low)) {
-        low += page();
+        low += mirror_page();
     }
-    if (low < high && is_page_used(high - page())) {
-        high -= page();
+    if (low < high && is_page_used(high - mirror_page())) {
+        high -= mirror_page();
     }
     *ret_low = low;
     *ret_high = high;
@@ -250,7 +251,8 @@ static CUresult let_go(struct mirror *gone)
     while (gone != NULL) {
         struct mirror *m = gone;
         gone = m->next_gone;
-        CUresult told = ask(m->link, TOW_FN_cuMemHostUnregister, m->base, m->size, ASK_HOST, NULL);
+        CUresult told =
+            mirror_ask(m->link, TOW_FN_cuMemHostUnregister, m->base, m->size, ASK_HOST, NULL);
         status = status == CUDA_SUCCESS ? told : status;
         tow_mutex_lock(&lock);
         tow_tree_remove(&mirrors[m->link->index].all, &m->node);
@@ -301,13 +303,13 @@ CUresult towc_mirror_remove(uint64_t base, uint64_t size)
 /* ---- their beginning ---- */
 
 /* `link`: only what its worker has; NULL: any. */
-static bool covers(const struct towc_link *link, uint64_t base, uint64_t size)
+static bool mirror_covers(const struct towc_link *link, uint64_t base, uint64_t size)
 {
     uint64_t at = base;
     bool more = true;
     tow_mutex_lock(&lock);
     while (more && at < base + size) {
-        struct mirror *m = find(link, at);
+        struct mirror *m = mirror_find(link, at);
         if (m != NULL) {
             more = !m->leaving;
             at = more ? m->base + m->size : at;
@@ -321,10 +323,10 @@ static bool covers(const struct towc_link *link, uint64_t base, uint64_t size)
 }
 
 /* With the make lock held. */
-static CUresult make(struct towc_link *link, uint64_t base, uint64_t size)
+static CUresult mirror_make(struct towc_link *link, uint64_t base, uint64_t size)
 {
-    uint64_t begin = base & ~(page() - 1), at = begin;
-    uint64_t end = (base + size + page() - 1) & ~(page() - 1);
+    uint64_t begin = base & ~(mirror_page() - 1), at = begin;
+    uint64_t end = (base + size + mirror_page() - 1) & ~(mirror_page() - 1);
     while (at < end) {
         bool lent;
         uint64_t stop = towc_lend_until(link, at, end, &lent);
@@ -334,10 +336,10 @@ static CUresult make(struct towc_link *link, uint64_t base, uint64_t size)
         }
         /* Pages that another piece covers are shared with it; the next run of free ones is new. */
         tow_mutex_lock(&lock);
-        struct mirror *m = find(link, at);
+        struct mirror *m = mirror_find(link, at);
         while (m != NULL && m->leaving) {
             tow_mutex_wait(&lock, &left);
-            m = find(link, at);
+            m = mirror_find(link, at);
         }
         if (m != NULL) {
             m->uses++;
@@ -348,10 +350,10 @@ static CUresult make(struct towc_link *link, uint64_t base, uint64_t size)
         }
         tow_mutex_unlock(&lock);
         if (m == NULL) {
-            CUresult status =
-                ask(link, TOW_FN_cuMemHostGetDevicePointer_v2, at, stop - at, ASK_HOST, NULL);
+            CUresult status = mirror_ask(link, TOW_FN_cuMemHostGetDevicePointer_v2, at, stop - at,
+                                         ASK_HOST, NULL);
             if (status == CUDA_SUCCESS) {
-                status = enlist(link, at, stop - at, HOST);
+                status = mirror_enlist(link, at, stop - at, HOST);
             }
             if (status != CUDA_SUCCESS) {
                 tow_log(TOW_AREA_CLIENT, TOW_LOG_WARN,
@@ -376,15 +378,15 @@ static CUresult make(struct towc_link *link, uint64_t base, uint64_t size)
 static CUresult mirror_region(struct towc_link *link, const struct towc_region *region)
 {
     if ((towc_region_is_shared(region) && region->link == link) ||
-        covers(link, region->base, region->size)) {
+        mirror_covers(link, region->base, region->size)) {
         return CUDA_SUCCESS;
     }
     struct towc_region now;
     tow_mutex_lock(&make_lock);
     bool gone = !towc_region_find(region->base, &now) || now.id != region->id;
-    CUresult status = gone || covers(link, region->base, region->size)
+    CUresult status = gone || mirror_covers(link, region->base, region->size)
                           ? CUDA_SUCCESS
-                          : make(link, region->base, region->size);
+                          : mirror_make(link, region->base, region->size);
     tow_mutex_unlock(&make_lock);
     return status;
 }
@@ -397,7 +399,7 @@ static void take_shared(struct towc_region *region, void *user)
 
 /* What a command names must be one piece to the driver. Memory of which whole pages are lent is
  * not, from end to end: then it is mirrored as a whole from now on. */
-static void join(uint64_t base, uint64_t size)
+static void mirror_join(uint64_t base, uint64_t size)
 {
     struct towc_region region;
     uint64_t end = base + size;
@@ -412,16 +414,17 @@ static void join(uint64_t base, uint64_t size)
 CUresult towc_mirror_host(struct towc_link *link, uint64_t base, uint64_t size)
 {
     struct towc_region region;
-    join(base, size);
+    mirror_join(base, size);
     if (towc_region_find(base, &region) && towc_region_is_host(&region) &&
         size <= region.size - (base - region.base)) {
         return mirror_region(link, &region);
     }
-    if (covers(link, base, size)) {
+    if (mirror_covers(link, base, size)) {
         return CUDA_SUCCESS;
     }
     tow_mutex_lock(&make_lock);
-    CUresult status = covers(link, base, size) ? CUDA_SUCCESS : make(link, base, size);
+    CUresult status =
+        mirror_covers(link, base, size) ? CUDA_SUCCESS : mirror_make(link, base, size);
     tow_mutex_unlock(&make_lock);
     return status;
 }
@@ -467,11 +470,11 @@ void towc_mirror_unlend(const struct towc_region *region)
 
 /* The worker is told of a __managed__ variable. What it has there comes before its answer, or is
  * fetched: while that is nothing but zeros, it needs not be. */
-static CUresult tell(struct towc_link *link, uint64_t base, uint64_t size, bool watched)
+static CUresult mirror_tell(struct towc_link *link, uint64_t base, uint64_t size, bool watched)
 {
     bool blank = true;
-    CUresult status = ask(link, TOW_FN_cuMemHostGetDevicePointer_v2, base, size,
-                          watched ? ASK_WATCHED : ASK_MANAGED, watched ? &blank : NULL);
+    CUresult status = mirror_ask(link, TOW_FN_cuMemHostGetDevicePointer_v2, base, size,
+                                 watched ? ASK_WATCHED : ASK_MANAGED, watched ? &blank : NULL);
     if (watched) {
         towc_fault_told(base, blank);
     }
@@ -484,7 +487,7 @@ static CUresult tell(struct towc_link *link, uint64_t base, uint64_t size, bool 
 CUresult towc_mirror_managed(struct towc_link *link, uint64_t base, uint64_t size, unsigned how)
 {
     if (is_self(link)) {
-        return enlist(link, base, size, HOST);
+        return mirror_enlist(link, base, size, HOST);
     }
     bool watched = (how & TOW_MANAGED_WATCHED) != 0;
     tow_mutex_lock(&make_lock);
@@ -526,7 +529,8 @@ CUresult towc_mirror_managed(struct towc_link *link, uint64_t base, uint64_t siz
         bool added =
             watched && low == base && high == base + size && towc_fault_add(link, base, size);
         unsigned kind = watched ? WATCHED : towc_track_begin(low, high) ? TRACKED : MANAGED;
-        status = watched && !added ? CUDA_ERROR_NOT_SUPPORTED : enlist(link, base, size, kind);
+        status =
+            watched && !added ? CUDA_ERROR_NOT_SUPPORTED : mirror_enlist(link, base, size, kind);
         if (status != CUDA_SUCCESS && added) {
             towc_fault_remove(base);
         }
@@ -536,19 +540,19 @@ CUresult towc_mirror_managed(struct towc_link *link, uint64_t base, uint64_t siz
     }
     tow_mutex_unlock(&make_lock);
     if (status == CUDA_SUCCESS && (how & TOW_MANAGED_TOLD) != 0) {
-        status = tell(link, base, size, watched);
+        status = mirror_tell(link, base, size, watched);
     }
     return status;
 }
 
 bool towc_mirror_covers(uint64_t base, uint64_t size)
 {
-    return covers(NULL, base, size);
+    return mirror_covers(NULL, base, size);
 }
 
 bool towc_mirror_has(const struct towc_link *link, uint64_t base, uint64_t size)
 {
-    return covers(link, base, size);
+    return mirror_covers(link, base, size);
 }
 
 static CUresult send_piece(struct towc_link *link, const uint8_t *bytes, size_t size)
@@ -560,7 +564,7 @@ static CUresult send_piece(struct towc_link *link, const uint8_t *bytes, size_t 
 }
 
 /* Commands from here on wait for what went out on the side line. */
-static CUresult fence(struct towc_link *link)
+static CUresult mirror_fence(struct towc_link *link)
 {
     uint64_t number = atomic_load(&link->side_mirrors);
     if (number <= atomic_load(&link->side_fenced)) {
@@ -591,7 +595,7 @@ void towc_mirror_resume(void)
 }
 
 /* With the push lock held: where changes are gathered. */
-static uint8_t *gathering(void)
+static uint8_t *mirror_gathering(void)
 {
     /* Process-wide: the push lock is. Kept: this runs at every launch, and fresh memory costs
      * faults. */
@@ -629,7 +633,7 @@ static CUresult push_run(const struct towc_link *link, const struct towc_track_r
             tow_mutex_unlock(&lock);
             status = send_piece(to, piece, n);
             tow_mutex_lock(&lock);
-            if (find(link, low) != m || m->serial != serial) {
+            if (mirror_find(link, low) != m || m->serial != serial) {
                 break; /* removed meanwhile */
             }
             n = tow_diff_next(&diff, piece, PIECE);
@@ -646,8 +650,9 @@ static CUresult push_tracked(const struct towc_link *link, uint8_t *piece)
     struct towc_track_run runs[RUNS];
     CUresult status = CUDA_SUCCESS;
     tow_mutex_lock(&lock);
-    uint64_t at = tracked_low & ~(page() - 1);
-    uint64_t high = tracked_count > 0 ? (tracked_high + page() - 1) & ~(page() - 1) : at;
+    uint64_t at = tracked_low & ~(mirror_page() - 1);
+    uint64_t high =
+        tracked_count > 0 ? (tracked_high + mirror_page() - 1) & ~(mirror_page() - 1) : at;
     tow_mutex_unlock(&lock);
     while (at < high && status == CUDA_SUCCESS) {
         uint64_t low = at;
@@ -668,12 +673,12 @@ static CUresult push_tracked(const struct towc_link *link, uint8_t *piece)
     return status;
 }
 
-static CUresult push(struct towc_link *link, bool in_function)
+static CUresult mirror_push(struct towc_link *link, bool in_function)
 {
     CUresult status = CUDA_SUCCESS;
     struct mirror *gone = NULL;
     tow_mutex_lock(&push_lock);
-    uint8_t *piece = gathering();
+    uint8_t *piece = mirror_gathering();
     if (piece == NULL) {
         tow_mutex_unlock(&push_lock);
         return CUDA_ERROR_OUT_OF_MEMORY;
@@ -716,7 +721,7 @@ static CUresult push(struct towc_link *link, bool in_function)
             tow_mutex_unlock(&lock);
             status = send_piece(link, piece, n);
             tow_mutex_lock(&lock);
-            if (find(link, diff.address) != next || next->serial != serial) {
+            if (mirror_find(link, diff.address) != next || next->serial != serial) {
                 break; /* removed meanwhile */
             }
             n = tow_diff_next(&diff, piece, PIECE);
@@ -737,24 +742,25 @@ static CUresult push(struct towc_link *link, bool in_function)
     /* Not before: the worker may wait for host functions, whose ends push as well. */
     let_go(gone);
     /* Nor this: the own line may be full, and a function's end must not wait for it. */
-    return status == CUDA_SUCCESS && !in_function ? fence(link) : status;
+    return status == CUDA_SUCCESS && !in_function ? mirror_fence(link) : status;
 }
 
 CUresult towc_mirror_push_all(struct towc_link *link)
 {
-    return push(link, false);
+    return mirror_push(link, false);
 }
 
 CUresult towc_mirror_push_function(struct towc_link *link)
 {
-    return atomic_load_explicit(&towc_mirror_count, memory_order_relaxed) == 0 ? CUDA_SUCCESS
-                                                                               : push(link, true);
+    return atomic_load_explicit(&towc_mirror_count, memory_order_relaxed) == 0
+               ? CUDA_SUCCESS
+               : mirror_push(link, true);
 }
 
 void towc_mirror_stale_all(struct towc_link *link)
 {
     tow_mutex_lock(&push_lock);
-    uint8_t *piece = gathering();
+    uint8_t *piece = mirror_gathering();
     if (piece != NULL) {
         towc_fault_push(link, true, piece, PIECE,
                         send_piece); /* a lost server tells the next call */
@@ -810,7 +816,7 @@ bool towc_mirror_sees(uint64_t address)
 
 CUresult towc_mirror_admit(uint64_t address, uint64_t size)
 {
-    join(address, size);
+    mirror_join(address, size);
     return towc_mirror_reach(address);
 }
 
@@ -835,7 +841,7 @@ CUresult towc_mirror_check_device(uint64_t address, uint64_t size)
 static bool find_bytes(void *user, uint64_t address, size_t size, uint8_t **ret_now,
                        uint8_t **ret_known)
 {
-    struct mirror *m = find(user, address);
+    struct mirror *m = mirror_find(user, address);
     if (m == NULL || m->known == NULL || size > m->size - (address - m->base) || is_gone(m)) {
         return false;
     }

@@ -147,22 +147,22 @@ int towc_region_add(const struct towc_region *region)
     return error;
 }
 
-static struct towc_region *holder(struct towc_region *table, size_t count, uint64_t address)
+static struct towc_region *region_holder(struct towc_region *table, size_t count, uint64_t address)
 {
     ptrdiff_t at = find_index(table, count, address);
     return at >= 0 && address - table[at].base < table[at].size ? &table[at] : NULL;
 }
 
-static struct towc_region *lookup(uint64_t address)
+static struct towc_region *region_lookup(uint64_t address)
 {
-    struct towc_region *found = holder(regions, region_count, address);
-    return found != NULL ? found : holder(reserved, reserved_count, address);
+    struct towc_region *found = region_holder(regions, region_count, address);
+    return found != NULL ? found : region_holder(reserved, reserved_count, address);
 }
 
 bool towc_region_find(uint64_t address, struct towc_region *ret_region)
 {
     tow_rwlock_read(&lock);
-    struct towc_region *found = lookup(address);
+    struct towc_region *found = region_lookup(address);
     if (found != NULL) {
         *ret_region = *found;
     }
@@ -173,7 +173,7 @@ bool towc_region_find(uint64_t address, struct towc_region *ret_region)
 bool towc_region_find_reserved(uint64_t address, struct towc_region *ret_region)
 {
     tow_rwlock_read(&lock);
-    struct towc_region *found = holder(reserved, reserved_count, address);
+    struct towc_region *found = region_holder(reserved, reserved_count, address);
     if (found != NULL) {
         *ret_region = *found;
     }
@@ -181,7 +181,8 @@ bool towc_region_find_reserved(uint64_t address, struct towc_region *ret_region)
     return found != NULL;
 }
 
-static bool touches(const struct towc_region *table, size_t count, uint64_t base, uint64_t size)
+static bool region_touches(const struct towc_region *table, size_t count, uint64_t base,
+                           uint64_t size)
 {
     ptrdiff_t at = find_index(table, count, base + size - 1);
     return at >= 0 && (table[at].base >= base || base - table[at].base < table[at].size);
@@ -190,14 +191,14 @@ static bool touches(const struct towc_region *table, size_t count, uint64_t base
 bool towc_region_overlaps(uint64_t base, uint64_t size)
 {
     tow_rwlock_read(&lock);
-    bool found =
-        touches(regions, region_count, base, size) || touches(reserved, reserved_count, base, size);
+    bool found = region_touches(regions, region_count, base, size) ||
+                 region_touches(reserved, reserved_count, base, size);
     tow_rwlock_unlock(&lock);
     return found;
 }
 
-static bool take(struct towc_region *table, size_t *count, uint64_t base, unsigned kinds,
-                 struct towc_region *ret_region)
+static bool region_take(struct towc_region *table, size_t *count, uint64_t base, unsigned kinds,
+                        struct towc_region *ret_region)
 {
     ptrdiff_t at = find_index(table, *count, base);
     if (at < 0 || table[at].base != base || !(kinds & 1u << table[at].kind)) {
@@ -215,8 +216,8 @@ static bool take(struct towc_region *table, size_t *count, uint64_t base, unsign
 bool towc_region_remove(uint64_t base, unsigned kinds, struct towc_region *ret_region)
 {
     tow_rwlock_write(&lock);
-    bool found = take(regions, &region_count, base, kinds, ret_region) ||
-                 take(reserved, &reserved_count, base, kinds, ret_region);
+    bool found = region_take(regions, &region_count, base, kinds, ret_region) ||
+                 region_take(reserved, &reserved_count, base, kinds, ret_region);
     tow_rwlock_unlock(&lock);
     return found;
 }
@@ -238,7 +239,7 @@ bool towc_region_edit(uint64_t base, void (*edit)(struct towc_region *region, vo
                       void *user)
 {
     tow_rwlock_write(&lock);
-    struct towc_region *found = lookup(base);
+    struct towc_region *found = region_lookup(base);
     if (found != NULL) {
         edit(found, user);
     }
@@ -328,7 +329,7 @@ bool towc_region_holds(uint64_t address, uint64_t size)
 {
     bool held = false;
     tow_rwlock_read(&lock);
-    const struct towc_region *at = holder(regions, region_count, address);
+    const struct towc_region *at = region_holder(regions, region_count, address);
     while (at != NULL) {
         uint64_t here = at->size - (address - at->base);
         held = size <= here;
@@ -344,7 +345,7 @@ bool towc_region_holds(uint64_t address, uint64_t size)
 }
 
 /* How many bytes from `address` on are shared, or are not, as the first is. */
-static uint64_t alike(const struct towc_region *region, uint64_t address)
+static uint64_t region_alike(const struct towc_region *region, uint64_t address)
 {
     uint64_t end = address < region->shared_low    ? region->shared_low
                    : address < region->shared_high ? region->shared_high
@@ -366,7 +367,7 @@ void towc_region_look(const struct towc_link *link, uint64_t address, uint64_t s
     ret_view->whole = size <= region->size - (address - region->base);
     ret_view->pinned = ret_view->whole && ret_view->visible && region->kind != TOW_REGION_MANAGED;
     bool lent = link->share != NULL && region->link == link && region->shared_high != 0;
-    uint64_t same = lent ? alike(region, address) : size;
+    uint64_t same = lent ? region_alike(region, address) : size;
     ret_view->alike = size < same ? size : same;
     ret_view->shared =
         lent && address >= region->shared_low && address < region->shared_high && size <= same;

@@ -43,7 +43,7 @@ static struct tow_mutex lock = TOW_MUTEX(CLIENT_SHAREABLE);
 static struct exported *exports; /* owned; guarded by lock */
 static atomic_bool any;          /* exports is not empty */
 
-static void forget(struct towc_link *link, const struct tow_token *token)
+static void shareable_forget(struct towc_link *link, const struct tow_token *token)
 {
     struct towc_call call;
     if (towc_call_begin_on(&call, link, 0, TOW_CONTROL_FORGET, sizeof *token, 0) == CUDA_SUCCESS) {
@@ -84,7 +84,7 @@ void towc_shareable_sweep(void)
     while (closed != NULL) {
         struct exported *e = closed;
         closed = e->next;
-        forget(e->link, &e->token);
+        shareable_forget(e->link, &e->token);
         close(e->watch);
         free(e);
     }
@@ -154,7 +154,8 @@ static bool read_file(int fd, struct tow_token *ret_token)
     return true;
 }
 
-static CUresult check(const void *out, CUmemAllocationHandleType type, unsigned long long flags)
+static CUresult shareable_check(const void *out, CUmemAllocationHandleType type,
+                                unsigned long long flags)
 {
     CUresult state = towc_client_state();
     if (state != CUDA_SUCCESS) {
@@ -173,7 +174,7 @@ static CUresult export_handle(unsigned fn, uint64_t handle, void *out,
                               CUmemAllocationHandleType type, unsigned long long flags)
 {
     struct towc_call call;
-    CUresult status = check(out, type, flags);
+    CUresult status = shareable_check(out, type, flags);
     if (status != CUDA_SUCCESS) {
         return status;
     }
@@ -196,7 +197,7 @@ static CUresult export_handle(unsigned fn, uint64_t handle, void *out,
     }
     int fd = make_file(&token);
     if (fd < 0) {
-        forget(link, &token);
+        shareable_forget(link, &token);
         return CUDA_ERROR_OPERATING_SYSTEM;
     }
     watch_export(link, &token, fd);
@@ -210,7 +211,7 @@ static CUresult import_handle(unsigned fn, const void *out, void *os_handle,
 {
     struct towc_call call;
     struct tow_token token;
-    CUresult status = check(out, type, flags);
+    CUresult status = shareable_check(out, type, flags);
     if (status != CUDA_SUCCESS) {
         return status;
     }

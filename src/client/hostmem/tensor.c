@@ -43,7 +43,8 @@ static bool same_shape(const struct tow_tensor_tiled *a, const struct tow_tensor
     return memcmp((const uint8_t *)a + skip, (const uint8_t *)b + skip, sizeof *a - skip) == 0;
 }
 
-static bool recall(struct towc_link *link, const struct tow_tensor_tiled *shape, CUtensorMap *map)
+static bool tensor_recall(struct towc_link *link, const struct tow_tensor_tiled *shape,
+                          CUtensorMap *map)
 {
     bool found = false;
     uint64_t mask = shape->interleave == CU_TENSOR_MAP_INTERLEAVE_32B ? 31 : 15;
@@ -62,8 +63,8 @@ static bool recall(struct towc_link *link, const struct tow_tensor_tiled *shape,
     return found;
 }
 
-static void keep(struct towc_link *link, const struct tow_tensor_tiled *shape,
-                 const CUtensorMap *map, bool plain)
+static void tensor_keep(struct towc_link *link, const struct tow_tensor_tiled *shape,
+                        const CUtensorMap *map, bool plain)
 {
     tow_mutex_lock(&lock);
     if (table == NULL) {
@@ -79,8 +80,8 @@ static void keep(struct towc_link *link, const struct tow_tensor_tiled *shape,
     tow_mutex_unlock(&lock);
 }
 
-static CUresult check(const void *map, uint32_t rank, const void *dim, const void *stride,
-                      const void *step)
+static CUresult tensor_check(const void *map, uint32_t rank, const void *dim, const void *stride,
+                             const void *step)
 {
     CUresult state = towc_client_state();
     if (state != CUDA_SUCCESS) {
@@ -100,7 +101,7 @@ CUresult towc_cuTensorMapEncodeTiled(CUtensorMap *tensorMap, CUtensorMapDataType
                                      CUtensorMapL2promotion l2Promotion,
                                      CUtensorMapFloatOOBfill oobFill)
 {
-    CUresult status = check(tensorMap, tensorRank, globalDim, globalStrides, elementStrides);
+    CUresult status = tensor_check(tensorMap, tensorRank, globalDim, globalStrides, elementStrides);
     if (status != CUDA_SUCCESS || boxDim == NULL) {
         return status != CUDA_SUCCESS ? status : CUDA_ERROR_INVALID_VALUE;
     }
@@ -119,7 +120,7 @@ CUresult towc_cuTensorMapEncodeTiled(CUtensorMap *tensorMap, CUtensorMapDataType
     }
     struct towc_context *context = towc_context_current();
     struct towc_link *link = context != NULL ? context->link : towc_client_link(-1);
-    if (recall(link, &shape, tensorMap)) {
+    if (tensor_recall(link, &shape, tensorMap)) {
         return CUDA_SUCCESS;
     }
     struct towc_call call;
@@ -137,7 +138,7 @@ CUresult towc_cuTensorMapEncodeTiled(CUtensorMap *tensorMap, CUtensorMapDataType
     }
     status = towc_call_end(&call, status);
     if (status == CUDA_SUCCESS) {
-        keep(link, &shape, tensorMap, plain);
+        tensor_keep(link, &shape, tensorMap, plain);
     }
     return status;
 }
@@ -149,7 +150,7 @@ CUresult towc_cuTensorMapEncodeIm2col(
     cuuint32_t pixelsPerColumn, const cuuint32_t *elementStrides, CUtensorMapInterleave interleave,
     CUtensorMapSwizzle swizzle, CUtensorMapL2promotion l2Promotion, CUtensorMapFloatOOBfill oobFill)
 {
-    CUresult status = check(tensorMap, tensorRank, globalDim, globalStrides, elementStrides);
+    CUresult status = tensor_check(tensorMap, tensorRank, globalDim, globalStrides, elementStrides);
     if (status != CUDA_SUCCESS) {
         return status;
     }
@@ -170,7 +171,7 @@ CUresult towc_cuTensorMapEncodeIm2colWide(
     CUtensorMapIm2ColWideMode mode, CUtensorMapSwizzle swizzle, CUtensorMapL2promotion l2Promotion,
     CUtensorMapFloatOOBfill oobFill)
 {
-    CUresult status = check(tensorMap, tensorRank, globalDim, globalStrides, elementStrides);
+    CUresult status = tensor_check(tensorMap, tensorRank, globalDim, globalStrides, elementStrides);
     if (status != CUDA_SUCCESS) {
         return status;
     }

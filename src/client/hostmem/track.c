@@ -44,7 +44,7 @@ static int uffd = -1;
 static int pagemap = -1;
 static atomic_bool refused;
 
-static bool watch(uint64_t low, uint64_t high)
+static bool track_watch(uint64_t low, uint64_t high)
 {
     struct uffdio_register reg = {.range = {low, high - low}, .mode = UFFDIO_REGISTER_MODE_WP};
     return ioctl(uffd, UFFDIO_REGISTER, &reg) == 0;
@@ -61,7 +61,7 @@ static bool try_out(void)
     }
     uint64_t low = (uint64_t)(uintptr_t)pages, high = low + 2 * page, at = low;
     struct towc_track_run runs[2];
-    bool works = watch(low, high);
+    bool works = track_watch(low, high);
     *(volatile uint8_t *)(pages + page) = 1;
     /* The first time it tells of pages, too, that nobody has touched. */
     works = works && towc_track_next(&at, high, runs, 2) == 1 && runs[0].high == high;
@@ -74,7 +74,7 @@ static bool try_out(void)
     return works;
 }
 
-static void begin(void)
+static void track_begin(void)
 {
     struct uffdio_api api = {.api = UFFD_API, .features = WP_ASYNC | WP_UNPOPULATED};
     const char *wish = getenv("TOWLINE_MANAGED");
@@ -90,8 +90,8 @@ static void begin(void)
 
 bool towc_track_begin(uint64_t low, uint64_t high)
 {
-    pthread_once(&once, begin);
-    if (!atomic_load(&refused) && low < high && !watch(low, high)) {
+    pthread_once(&once, track_begin);
+    if (!atomic_load(&refused) && low < high && !track_watch(low, high)) {
         tow_log(TOW_AREA_CLIENT, TOW_LOG_INFO, "managed memory is compared from now on: %s",
                 strerror(errno));
         atomic_store(&refused, true);

@@ -63,12 +63,12 @@ struct towc_box towc_box_part(const struct towc_box *box, const struct towc_part
                              .plane = box->plane};
 }
 
-static size_t least(size_t a, size_t b)
+static size_t box_least(size_t a, size_t b)
 {
     return a < b ? a : b;
 }
 
-static size_t parts(size_t whole, size_t each)
+static size_t box_parts(size_t whole, size_t each)
 {
     return whole / each + (whole % each != 0);
 }
@@ -77,13 +77,13 @@ struct towc_cut towc_cut_make(const struct towc_box *box, size_t most)
 {
     struct towc_cut cut = {.whole = towc_part_all(box)};
     struct towc_part *each = &cut.each;
-    each->width = least(box->width, most);
-    each->rows = each->width < box->width ? 1 : least(box->rows, most / each->width);
+    each->width = box_least(box->width, most);
+    each->rows = each->width < box->width ? 1 : box_least(box->rows, most / each->width);
     each->planes =
-        each->rows < box->rows ? 1 : least(box->planes, most / (each->width * each->rows));
-    cut.across = parts(box->width, each->width);
-    cut.down = parts(box->rows, each->rows);
-    cut.count = cut.across * cut.down * parts(box->planes, each->planes);
+        each->rows < box->rows ? 1 : box_least(box->planes, most / (each->width * each->rows));
+    cut.across = box_parts(box->width, each->width);
+    cut.down = box_parts(box->rows, each->rows);
+    cut.count = cut.across * cut.down * box_parts(box->planes, each->planes);
     return cut;
 }
 
@@ -93,8 +93,8 @@ struct towc_part towc_cut_part(const struct towc_cut *cut, size_t index)
     struct towc_part part = {.x = index % cut->across * each->width,
                              .y = index / cut->across % cut->down * each->rows,
                              .z = index / cut->across / cut->down * each->planes};
-    part.width = least(each->width, whole->width - part.x);
-    part.rows = least(each->rows, whole->rows - part.y);
-    part.planes = least(each->planes, whole->planes - part.z);
+    part.width = box_least(each->width, whole->width - part.x);
+    part.rows = box_least(each->rows, whole->rows - part.y);
+    part.planes = box_least(each->planes, whole->planes - part.z);
     return part;
 }

@@ -43,7 +43,7 @@ static const uint16_t masked[] = {
     CU_DEVICE_ATTRIBUTE_HOST_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED,
 };
 
-static void mask(struct tow_snapshot_device *device)
+static void device_mask(struct tow_snapshot_device *device)
 {
     int32_t types;
     if (tow_snapshot_get(device, CU_DEVICE_ATTRIBUTE_MEMPOOL_SUPPORTED_HANDLE_TYPES, &types)) {
@@ -178,7 +178,7 @@ CUresult towc_devices_take(const char *visible, const char *order)
         }
         unsigned first = total;
         for (unsigned i = 0; i < snapshot->count && total < TOW_SNAPSHOT_DEVICES_MAX; i++) {
-            mask(&snapshot->devices[i]);
+            device_mask(&snapshot->devices[i]);
             struct towc_device device = {.link = link,
                                          .ordinal = (int)i,
                                          .snapshot = snapshot,
@@ -282,7 +282,7 @@ CUdevice towc_device_from_server(int ordinal)
 }
 
 /* Answers of one device: checks what every such function checks, and gives the device. */
-static CUresult find(CUdevice device, const void *out, const struct towc_device **ret_device)
+static CUresult device_find(CUdevice device, const void *out, const struct towc_device **ret_device)
 {
     CUresult state = towc_client_state();
     if (state != CUDA_SUCCESS) {
@@ -298,7 +298,7 @@ static CUresult find(CUdevice device, const void *out, const struct towc_device 
 CUresult towc_cuDeviceGet(CUdevice *device, int ordinal)
 {
     const struct towc_device *d;
-    CUresult status = find(ordinal, device, &d);
+    CUresult status = device_find(ordinal, device, &d);
     if (status == CUDA_SUCCESS) {
         *device = ordinal;
     }
@@ -321,7 +321,7 @@ CUresult towc_cuDeviceGetCount(int *count)
 CUresult towc_cuDeviceGetName(char *name, int len, CUdevice dev)
 {
     const struct towc_device *d;
-    CUresult status = find(dev, name, &d);
+    CUresult status = device_find(dev, name, &d);
     if (status != CUDA_SUCCESS) {
         return status;
     }
@@ -335,7 +335,7 @@ CUresult towc_cuDeviceGetName(char *name, int len, CUdevice dev)
 CUresult towc_cuDeviceGetUuid(CUuuid *uuid, CUdevice dev)
 {
     const struct towc_device *d;
-    CUresult status = find(dev, uuid, &d);
+    CUresult status = device_find(dev, uuid, &d);
     if (status == CUDA_SUCCESS) {
         memcpy(uuid->bytes, d->facts->uuid, 16);
     }
@@ -345,7 +345,7 @@ CUresult towc_cuDeviceGetUuid(CUuuid *uuid, CUdevice dev)
 CUresult towc_cuDeviceGetUuid_v2(CUuuid *uuid, CUdevice dev)
 {
     const struct towc_device *d;
-    CUresult status = find(dev, uuid, &d);
+    CUresult status = device_find(dev, uuid, &d);
     if (status == CUDA_SUCCESS) {
         memcpy(uuid->bytes, d->facts->uuid_v2, 16);
     }
@@ -355,7 +355,7 @@ CUresult towc_cuDeviceGetUuid_v2(CUuuid *uuid, CUdevice dev)
 CUresult towc_cuDeviceGetLuid(char *luid, unsigned int *deviceNodeMask, CUdevice dev)
 {
     const struct towc_device *d;
-    CUresult status = find(dev, luid, &d);
+    CUresult status = device_find(dev, luid, &d);
     if (status != CUDA_SUCCESS) {
         return status;
     }
@@ -373,7 +373,7 @@ CUresult towc_cuDeviceGetLuid(char *luid, unsigned int *deviceNodeMask, CUdevice
 CUresult towc_cuDeviceTotalMem_v2(size_t *bytes, CUdevice dev)
 {
     const struct towc_device *d;
-    CUresult status = find(dev, bytes, &d);
+    CUresult status = device_find(dev, bytes, &d);
     if (status == CUDA_SUCCESS) {
         *bytes = d->facts->memory;
     }
@@ -383,7 +383,7 @@ CUresult towc_cuDeviceTotalMem_v2(size_t *bytes, CUdevice dev)
 CUresult towc_cuDeviceGetAttribute(int *pi, CUdevice_attribute attrib, CUdevice dev)
 {
     const struct towc_device *d;
-    CUresult status = find(dev, pi, &d);
+    CUresult status = device_find(dev, pi, &d);
     if (status != CUDA_SUCCESS) {
         return status;
     }
@@ -398,7 +398,7 @@ CUresult towc_cuDeviceGetAttribute(int *pi, CUdevice_attribute attrib, CUdevice 
 CUresult towc_cuDeviceGetExecAffinitySupport(int *pi, CUexecAffinityType type, CUdevice dev)
 {
     const struct towc_device *d;
-    CUresult status = find(dev, pi, &d);
+    CUresult status = device_find(dev, pi, &d);
     if (status != CUDA_SUCCESS) {
         return status;
     }
@@ -412,7 +412,7 @@ CUresult towc_cuDeviceGetExecAffinitySupport(int *pi, CUexecAffinityType type, C
 CUresult towc_cuDeviceComputeCapability(int *major, int *minor, CUdevice dev)
 {
     const struct towc_device *d;
-    CUresult status = find(dev, major, &d);
+    CUresult status = device_find(dev, major, &d);
     if (status != CUDA_SUCCESS) {
         return status;
     }
@@ -427,7 +427,7 @@ CUresult towc_cuDeviceComputeCapability(int *major, int *minor, CUdevice dev)
 CUresult towc_cuDeviceGetProperties(CUdevprop *prop, CUdevice dev)
 {
     const struct towc_device *d;
-    CUresult status = find(dev, prop, &d);
+    CUresult status = device_find(dev, prop, &d);
     if (status != CUDA_SUCCESS) {
         return status;
     }
@@ -455,7 +455,7 @@ CUresult towc_cuDeviceGetProperties(CUdevprop *prop, CUdevice dev)
 CUresult towc_cuDeviceGetByPCIBusId(CUdevice *dev, const char *pciBusId)
 {
     const struct towc_device *d;
-    CUresult status = find(0, dev, &d);
+    CUresult status = device_find(0, dev, &d);
     if (status != CUDA_SUCCESS) {
         return status;
     }
@@ -484,7 +484,7 @@ CUresult towc_cuDeviceGetByPCIBusId(CUdevice *dev, const char *pciBusId)
 CUresult towc_cuDeviceGetPCIBusId(char *pciBusId, int len, CUdevice dev)
 {
     const struct towc_device *d;
-    CUresult status = find(dev, pciBusId, &d);
+    CUresult status = device_find(dev, pciBusId, &d);
     if (status != CUDA_SUCCESS) {
         return status;
     }
@@ -501,8 +501,8 @@ CUresult towc_cuDeviceGetPCIBusId(char *pciBusId, int len, CUdevice dev)
 }
 
 /* What the snapshot says of a pair of devices; NULL if they are not on one server. */
-static const struct tow_snapshot_peer *pair(const struct towc_device *a,
-                                            const struct towc_device *b)
+static const struct tow_snapshot_peer *device_pair(const struct towc_device *a,
+                                                   const struct towc_device *b)
 {
     if (a->link != b->link) {
         return NULL;
@@ -513,14 +513,14 @@ static const struct tow_snapshot_peer *pair(const struct towc_device *a,
 CUresult towc_cuDeviceCanAccessPeer(int *canAccessPeer, CUdevice dev, CUdevice peerDev)
 {
     const struct towc_device *a, *b;
-    CUresult status = find(dev, canAccessPeer, &a);
+    CUresult status = device_find(dev, canAccessPeer, &a);
     if (status == CUDA_SUCCESS) {
-        status = find(peerDev, canAccessPeer, &b);
+        status = device_find(peerDev, canAccessPeer, &b);
     }
     if (status != CUDA_SUCCESS) {
         return status;
     }
-    const struct tow_snapshot_peer *p = pair(a, b);
+    const struct tow_snapshot_peer *p = device_pair(a, b);
     *canAccessPeer = p != NULL && p->may_access != 0 && a != b;
     return CUDA_SUCCESS;
 }
@@ -529,9 +529,9 @@ CUresult towc_cuDeviceGetP2PAttribute(int *value, CUdevice_P2PAttribute attrib, 
                                       CUdevice dstDevice)
 {
     const struct towc_device *a, *b;
-    CUresult status = find(srcDevice, value, &a);
+    CUresult status = device_find(srcDevice, value, &a);
     if (status == CUDA_SUCCESS) {
-        status = find(dstDevice, value, &b);
+        status = device_find(dstDevice, value, &b);
     }
     if (status != CUDA_SUCCESS) {
         return status;
@@ -542,7 +542,7 @@ CUresult towc_cuDeviceGetP2PAttribute(int *value, CUdevice_P2PAttribute attrib, 
     if (attrib < 1 || (int)attrib >= TOW_SNAPSHOT_PEER_ATTRIBUTES) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    const struct tow_snapshot_peer *p = pair(a, b);
+    const struct tow_snapshot_peer *p = device_pair(a, b);
     *value = p != NULL && (p->known >> attrib & 1) != 0 ? p->attribute[attrib] : 0;
     return CUDA_SUCCESS;
 }
@@ -552,7 +552,7 @@ CUresult towc_cuDeviceGetHostAtomicCapabilities(unsigned int *capabilities,
                                                 unsigned int count, CUdevice dev)
 {
     const struct towc_device *d;
-    CUresult status = find(dev, capabilities, &d);
+    CUresult status = device_find(dev, capabilities, &d);
     if (status != CUDA_SUCCESS) {
         return status;
     }

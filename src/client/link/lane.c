@@ -34,19 +34,19 @@ unsigned towc_lane_wanted(const struct towc_link *link)
 
 /* ---- opening ---- */
 
-static int take(void *user, struct tow_line *line, const struct tow_data *data)
+static int lane_take(void *user, struct tow_line *line, const struct tow_data *data)
 {
     return towc_link_take_payload(user, line, data, true);
 }
 
-static void ended(void *user, int error)
+static void lane_ended(void *user, int error)
 {
     (void)error;
     towc_link_lose(user, "a connection of its session was closed");
 }
 
 /* The server takes the connection as one of ours. */
-static int greet(struct tow_line *line, const struct tow_lane *lane)
+static int lane_greet(struct tow_line *line, const struct tow_lane *lane)
 {
     int64_t deadline = tow_time_deadline(OPEN_NS);
     uint8_t *out = NULL;
@@ -84,7 +84,7 @@ int towc_lane_connect(const char *address, const struct tow_lane *lane, char *wh
     struct tow_line *line = NULL;
     int error = tow_transport_connect(address, tow_time_deadline(OPEN_NS), why, why_size, &line);
     if (error == 0) {
-        error = greet(line, lane);
+        error = lane_greet(line, lane);
     }
     if (error < 0) {
         tow_line_close(line);
@@ -97,7 +97,7 @@ int towc_lane_connect(const char *address, const struct tow_lane *lane, char *wh
 /* With the lane lock held: as many as can be had; what cannot is done without. */
 static void open_lanes(struct towc_link *link)
 {
-    const struct tow_lanes_user user = {take, ended, link};
+    const struct tow_lanes_user user = {lane_take, lane_ended, link};
     unsigned wanted = towc_lane_wanted(link);
     struct tow_lanes *lanes = wanted > 0 ? tow_lanes_create(&user) : NULL;
     int error = lanes == NULL ? -ENOMEM : 0;
@@ -134,7 +134,7 @@ unsigned towc_lane_use(struct towc_link *link, size_t size)
 
 /* ---- copies ---- */
 
-static const uint8_t *fetch(const void *user, uint64_t offset, size_t size)
+static const uint8_t *lane_fetch(const void *user, uint64_t offset, size_t size)
 {
     return towc_frames_bytes(user, offset, size);
 }
@@ -152,7 +152,7 @@ CUresult towc_lane_upload(struct towc_link *link, uint32_t transfer,
         size_t n = size - at < share ? size - at : share;
         theirs[used] = *frames;
         theirs[used].room = frames->room != NULL ? frames->room + (used + 1) * each : NULL;
-        jobs[used] = (struct tow_lane_job){.fetch = fetch,
+        jobs[used] = (struct tow_lane_job){.fetch = lane_fetch,
                                            .user = &theirs[used],
                                            .each = each,
                                            .size = n,

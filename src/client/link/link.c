@@ -110,7 +110,7 @@ void towc_link_lose(struct towc_link *link, const char *what)
 
 /* ---- reading ---- */
 
-static struct towc_waiter **bucket(struct towc_link *link, uint32_t seq)
+static struct towc_waiter **link_bucket(struct towc_link *link, uint32_t seq)
 {
     return &link->wait.waiters[seq % TOW_LINK_BUCKETS];
 }
@@ -118,7 +118,7 @@ static struct towc_waiter **bucket(struct towc_link *link, uint32_t seq)
 /* With the wait lock held: takes the waiter of a number out of the table. */
 static struct towc_waiter *take_waiter(struct towc_link *link, uint32_t seq)
 {
-    struct towc_waiter **at = bucket(link, seq);
+    struct towc_waiter **at = link_bucket(link, seq);
     while (*at != NULL && (*at)->seq != seq) {
         at = &(*at)->next;
     }
@@ -307,7 +307,7 @@ static void read_until_done(struct towc_link *link, struct towc_waiter *waiter)
 }
 
 /* Called with the send lock held, before the command is committed: its reply finds the waiter. */
-static bool enlist(struct towc_link *link, struct towc_waiter *waiter)
+static bool link_enlist(struct towc_link *link, struct towc_waiter *waiter)
 {
     tow_mutex_lock(&link->wait.lock);
     bool leads = !link->wait.reading;
@@ -315,13 +315,13 @@ static bool enlist(struct towc_link *link, struct towc_waiter *waiter)
     __atomic_store_n(&waiter->state, leads ? TOW_WAIT_LEAD : TOW_WAIT_PENDING, __ATOMIC_RELAXED);
     waiter->body = NULL;
     waiter->size = 0;
-    waiter->next = *bucket(link, waiter->seq);
-    *bucket(link, waiter->seq) = waiter;
+    waiter->next = *link_bucket(link, waiter->seq);
+    *link_bucket(link, waiter->seq) = waiter;
     tow_mutex_unlock(&link->wait.lock);
     return leads;
 }
 
-static void await(struct towc_link *link, struct towc_waiter *waiter)
+static void link_await(struct towc_link *link, struct towc_waiter *waiter)
 {
     uint32_t state = __atomic_load_n(&waiter->state, __ATOMIC_ACQUIRE);
     while (state == TOW_WAIT_PENDING) {
@@ -490,7 +490,7 @@ CUresult towc_call_begin_on(struct towc_call *call, struct towc_link *link, uint
 }
 
 /* Finishes the frame, hands it to the line and releases the send lock. */
-static CUresult dispatch(struct towc_call *call, bool *ret_leads)
+static CUresult link_dispatch(struct towc_call *call, bool *ret_leads)
 {
     struct towc_link *link = call->link;
     struct towc_thread *self = towc_thread_here; /* there since the call began */
@@ -506,7 +506,7 @@ static CUresult dispatch(struct towc_call *call, bool *ret_leads)
     }
     if (call->waits) {
         call->waiter.seq = frame.seq;
-        *ret_leads = enlist(link, &call->waiter);
+        *ret_leads = link_enlist(link, &call->waiter);
         link->counters.replies_waited++;
     }
     uint64_t commands = atomic_load_explicit(&link->counters.commands, memory_order_relaxed);
@@ -531,18 +531,18 @@ CUresult towc_call_send(struct towc_call *call)
         atomic_fetch_add_explicit(&call->link->beside, 1, memory_order_relaxed);
         return status;
     }
-    return dispatch(call, &leads);
+    return link_dispatch(call, &leads);
 }
 
 CUresult towc_call_wait(struct towc_call *call)
 {
     bool leads = false;
     call->waiter.body = NULL;
-    CUresult status = dispatch(call, &leads);
+    CUresult status = link_dispatch(call, &leads);
     if (status != CUDA_SUCCESS) {
         return status;
     }
-    await(call->link, &call->waiter);
+    link_await(call->link, &call->waiter);
     if (TOW_UNLIKELY(atomic_load_explicit(&towc_fault_count, memory_order_relaxed) != 0) &&
         call->fn < TOW_CONTROL_FIRST && (tow_fn_info(call->fn)->flags & TOW_FN_SHOWS)) {
         towc_link_handler->after_shown(call->link);

@@ -17,7 +17,7 @@ enum { TRANSFER_MIN = 4096 };
 enum { ROW_LONG = 16 << 10 };
 
 /* With the wait lock held. The bytes of the oldest come first. */
-static struct towc_transfer *find(const struct towc_link *link, uint32_t number)
+static struct towc_transfer *transfer_find(const struct towc_link *link, uint32_t number)
 {
     struct towc_transfer *t = link->wait.oldest;
     while (t != NULL && t->number != number) {
@@ -82,7 +82,8 @@ static int close_transfer(struct towc_link *link, struct towc_transfer *t, bool 
 
 /* Receives `size` packed bytes from `offset` on. Into rows that are not long they go through the
  * line's buffer, so that not each is a system call. */
-static int receive(struct tow_line *line, const struct towc_box *into, uint64_t offset, size_t size)
+static int transfer_receive(struct tow_line *line, const struct towc_box *into, uint64_t offset,
+                            size_t size)
 {
     int error = 0;
     while (error == 0 && size > 0) {
@@ -108,7 +109,7 @@ int towc_link_take_payload(struct towc_link *link, struct tow_line *line,
                            const struct tow_data *data, bool on_lane)
 {
     tow_mutex_lock(&link->wait.lock);
-    struct towc_transfer *transfer = find(link, data->transfer);
+    struct towc_transfer *transfer = transfer_find(link, data->transfer);
     bool fits = transfer != NULL && data->offset <= transfer->size &&
                 data->size <= transfer->size - data->offset &&
                 (!on_lane || transfer->form != TOW_TRANSFER_ORDERED);
@@ -119,7 +120,7 @@ int towc_link_take_payload(struct towc_link *link, struct tow_line *line,
     if (!fits) {
         return on_lane && transfer == NULL ? tow_line_discard(line, data->size) : -EPROTO;
     }
-    int error = receive(line, &transfer->into, data->offset, data->size);
+    int error = transfer_receive(line, &transfer->into, data->offset, data->size);
     tow_mutex_lock(&link->wait.lock);
     transfer->receiving--;
     transfer->got += error == 0 ? data->size : 0;
@@ -141,11 +142,11 @@ int towc_link_take_payload(struct towc_link *link, struct tow_line *line,
 void towc_link_forget(struct towc_link *link, uint32_t number)
 {
     tow_mutex_lock(&link->wait.lock);
-    struct towc_transfer *found = find(link, number);
+    struct towc_transfer *found = transfer_find(link, number);
     while (found != NULL && found->receiving > 0) {
         /* A line is filling it: the memory is not the program's before that is over. */
         tow_mutex_wait(&link->wait.lock, &link->wait.transfer_done);
-        found = find(link, number);
+        found = transfer_find(link, number);
     }
     if (found != NULL) {
         take_out(link, found);
@@ -157,10 +158,10 @@ void towc_link_forget(struct towc_link *link, uint32_t number)
 CUresult towc_link_await(struct towc_link *link, uint32_t number)
 {
     tow_mutex_lock(&link->wait.lock);
-    bool there = find(link, number) != NULL;
+    bool there = transfer_find(link, number) != NULL;
     while (there && atomic_load(&link->lost) == 0) {
         tow_mutex_wait(&link->wait.lock, &link->wait.transfer_done);
-        there = find(link, number) != NULL;
+        there = transfer_find(link, number) != NULL;
     }
     tow_mutex_unlock(&link->wait.lock);
     return there ? (CUresult)atomic_load(&link->lost) : CUDA_SUCCESS;
@@ -218,7 +219,7 @@ static bool is_filled_now(const struct towc_link *link, const void *address, siz
 }
 
 /* The server is lost, and its lines end: the memory may go when they have. */
-static void leave(struct towc_link *link, const void *address, size_t size)
+static void transfer_leave(struct towc_link *link, const void *address, size_t size)
 {
     tow_mutex_lock(&link->wait.lock);
     while (is_filled_now(link, address, size)) {
@@ -247,7 +248,7 @@ CUresult towc_link_settle(struct towc_link *link, const void *address, size_t si
         status = towc_call_end(&call, towc_call_wait(&call));
     }
     if (atomic_load(&link->lost) != 0) {
-        leave(link, address, size);
+        transfer_leave(link, address, size);
     }
     return status;
 }

@@ -7,7 +7,7 @@
 
 #include "gen/core_client.h"
 
-static const char *describe(CUresult error)
+static const char *error_describe(CUresult error)
 {
     switch (error) {
 #define TOW_MEANING(result, sentence)                                                              \
@@ -66,7 +66,7 @@ CUresult towc_cuGetErrorString(CUresult error, const char **pStr)
     if (*pStr != NULL) {
         return CUDA_SUCCESS;
     }
-    *pStr = describe(error);
+    *pStr = error_describe(error);
     if (*pStr == NULL) {
         /* A code that the table has and this file does not describe yet still has its name. */
         *pStr = name_of(error);

@@ -65,7 +65,7 @@ static bool is_of(const struct capture *c, CUstream stream, unsigned thread)
 /* ---- beginning and ending ---- */
 
 /* Made before the server begins: what it has begun can always be noted. */
-static struct capture *prepare(CUstream stream, CUstreamCaptureMode mode, bool to_graph)
+static struct capture *capture_prepare(CUstream stream, CUstreamCaptureMode mode, bool to_graph)
 {
     const struct towc_thread *self = towc_thread_self();
     struct capture *made = self != NULL ? malloc(sizeof *made) : NULL;
@@ -95,7 +95,7 @@ static CUresult note_begin(struct capture *made, CUresult status)
     return CUDA_SUCCESS;
 }
 
-static void end(struct capture *ended)
+static void capture_end(struct capture *ended)
 {
     towc_capture_doubt();
     atomic_fetch_sub(&towc_captures, 1);
@@ -120,7 +120,7 @@ void towc_capture_drop(CUstream stream, unsigned thread)
     }
     tow_mutex_unlock(&lock);
     if (ended != NULL) {
-        end(ended);
+        capture_end(ended);
     }
 }
 
@@ -145,7 +145,7 @@ void towc_capture_drop_context(struct towc_context *context)
     tow_mutex_unlock(&lock);
     while (gone != NULL) {
         struct capture *next = gone->next;
-        end(gone);
+        capture_end(gone);
         gone = next;
     }
 }
@@ -170,7 +170,7 @@ CUresult towc_cuStreamBeginCapture_v2(CUstream hStream, CUstreamCaptureMode mode
     if (status != CUDA_SUCCESS) {
         return status;
     }
-    struct capture *made = prepare(hStream, mode, false);
+    struct capture *made = capture_prepare(hStream, mode, false);
     if (made == NULL) {
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
@@ -196,7 +196,7 @@ CUresult towc_cuStreamBeginCaptureToGraph(CUstream hStream, CUgraph hGraph,
     if (status != CUDA_SUCCESS) {
         return status;
     }
-    struct capture *made = prepare(hStream, mode, true);
+    struct capture *made = capture_prepare(hStream, mode, true);
     if (made == NULL) {
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
@@ -227,7 +227,7 @@ bool towc_capture_find(CUstream stream, struct towc_capture_facts *ret_facts)
 
 /* Synchronising with a capturing stream is refused and invalidates its capture, which is what is
  * wanted. */
-static void spoil(CUstream stream)
+static void capture_spoil(CUstream stream)
 {
     towc_send_cuStreamSynchronize(stream);
 }
@@ -260,14 +260,14 @@ CUresult towc_capture_unsafe(void)
     if (stream == 0) {
         return CUDA_SUCCESS;
     }
-    spoil((CUstream)(uintptr_t)stream);
+    capture_spoil((CUstream)(uintptr_t)stream);
     return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
 }
 
 CUresult towc_capture_refused(CUstream stream, CUresult status)
 {
     if (towc_capture_on(stream)) {
-        spoil(stream);
+        capture_spoil(stream);
     }
     return status;
 }
@@ -275,7 +275,7 @@ CUresult towc_capture_refused(CUstream stream, CUresult status)
 /* ---- asking ---- */
 
 /* What was answered last for the stream, if that still holds. */
-static bool recall(CUstream stream, struct towc_stream_capture *ret_answer)
+static bool capture_recall(CUstream stream, struct towc_stream_capture *ret_answer)
 {
     const struct towc_stream *s = towc_stream_find(stream);
     if (s == NULL) {
@@ -345,10 +345,10 @@ void towc_capture_waited(CUstream stream)
 }
 
 /* While something captures. */
-static CUresult ask(CUstream stream, CUstreamCaptureStatus *ret_status)
+static CUresult capture_ask(CUstream stream, CUstreamCaptureStatus *ret_status)
 {
     struct towc_stream_capture answer;
-    if (recall(stream, &answer)) {
+    if (capture_recall(stream, &answer)) {
         *ret_status = answer.status;
         return CUDA_SUCCESS;
     }
@@ -374,14 +374,14 @@ CUresult towc_cuStreamIsCapturing(CUstream hStream, CUstreamCaptureStatus *captu
         *captureStatus = CU_STREAM_CAPTURE_STATUS_NONE;
         return CUDA_SUCCESS;
     }
-    return ask(hStream, captureStatus);
+    return capture_ask(hStream, captureStatus);
 }
 
 bool towc_capture_on(CUstream stream)
 {
     CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
     return atomic_load_explicit(&towc_captures, memory_order_relaxed) != 0 &&
-           ask(stream, &status) == CUDA_SUCCESS && status != CU_STREAM_CAPTURE_STATUS_NONE;
+           capture_ask(stream, &status) == CUDA_SUCCESS && status != CU_STREAM_CAPTURE_STATUS_NONE;
 }
 
 unsigned towc_capture_known(CUstream stream)
@@ -389,7 +389,8 @@ unsigned towc_capture_known(CUstream stream)
     CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
     bool only = atomic_load_explicit(&towc_wait_always, memory_order_relaxed) ==
                 atomic_load_explicit(&towc_captures, memory_order_relaxed);
-    return only && towc_stream_find(stream) != NULL && ask(stream, &status) == CUDA_SUCCESS &&
+    return only && towc_stream_find(stream) != NULL &&
+                   capture_ask(stream, &status) == CUDA_SUCCESS &&
                    status == CU_STREAM_CAPTURE_STATUS_ACTIVE
                ? TOW_CALL_CAPTURED
                : 0;
@@ -415,7 +416,7 @@ CUresult towc_cuStreamGetCaptureInfo_v3(CUstream hStream, CUstreamCaptureStatus 
     struct towc_stream_capture answer;
     bool more = graph_out != NULL || dependencies_out != NULL || edgeData_out != NULL ||
                 numDependencies_out != NULL;
-    if (!more && recall(hStream, &answer) &&
+    if (!more && capture_recall(hStream, &answer) &&
         (answer.status == CU_STREAM_CAPTURE_STATUS_NONE || answer.id != 0)) {
         *captureStatus_out = answer.status;
         if (id_out != NULL && answer.status != CU_STREAM_CAPTURE_STATUS_NONE) {

@@ -109,7 +109,7 @@ struct towc_context *towc_context_primary(CUdevice device)
 }
 
 /* A destroyed context may still be on some thread's stack: it is kept, out of the way. */
-static void bury(struct towc_context *context)
+static void context_bury(struct towc_context *context)
 {
     /* Process-wide: any thread may have any context on its stack. Guarded by list_lock. */
     static struct towc_context *graveyard;
@@ -426,7 +426,7 @@ static CUresult stack_state(void)
     return state == CUDA_SUCCESS && towc_thread_in_hostfn() ? CUDA_ERROR_NOT_PERMITTED : state;
 }
 
-static CUresult push(struct towc_context *context)
+static CUresult context_push(struct towc_context *context)
 {
     struct towc_thread *self = towc_thread_self();
     if (self == NULL || self->depth == TOW_CONTEXT_STACK_MAX) {
@@ -440,7 +440,7 @@ bool towc_context_visit(struct towc_context *context)
 {
     const struct towc_context *current = towc_context_current();
     return context != NULL && current != NULL && current->link != context->link &&
-           push(context) == CUDA_SUCCESS;
+           context_push(context) == CUDA_SUCCESS;
 }
 
 void towc_context_back(bool visited)
@@ -460,7 +460,7 @@ CUresult towc_cuCtxPushCurrent_v2(CUcontext ctx)
         return CUDA_ERROR_INVALID_VALUE;
     }
     struct towc_context *context = towc_context_find(ctx);
-    return context != NULL ? push(context) : CUDA_ERROR_INVALID_CONTEXT;
+    return context != NULL ? context_push(context) : CUDA_ERROR_INVALID_CONTEXT;
 }
 
 CUresult towc_cuCtxPopCurrent_v2(CUcontext *pctx)
@@ -501,7 +501,7 @@ CUresult towc_cuCtxSetCurrent(CUcontext ctx)
         return CUDA_ERROR_INVALID_CONTEXT;
     }
     if (self->depth == 0) {
-        return push(context);
+        return context_push(context);
     }
     self->stack[self->depth - 1] = context;
     return CUDA_SUCCESS;
@@ -522,7 +522,7 @@ CUresult towc_cuCtxGetCurrent(CUcontext *pctx)
 }
 
 /* The context that a query is about; NULL means the current one. */
-static CUresult asked(CUcontext handle, const void *out, struct towc_context **ret_context)
+static CUresult context_asked(CUcontext handle, const void *out, struct towc_context **ret_context)
 {
     CUresult state = towc_client_state();
     if (state != CUDA_SUCCESS) {
@@ -538,7 +538,7 @@ static CUresult asked(CUcontext handle, const void *out, struct towc_context **r
 CUresult towc_cuCtxGetDevice_v2(CUdevice *device, CUcontext ctx)
 {
     struct towc_context *context;
-    CUresult status = asked(ctx, device, &context);
+    CUresult status = context_asked(ctx, device, &context);
     if (status == CUDA_SUCCESS) {
         *device = context->device;
     }
@@ -553,7 +553,7 @@ CUresult towc_cuCtxGetDevice(CUdevice *device)
 CUresult towc_cuCtxGetId(CUcontext ctx, unsigned long long *ctxId)
 {
     struct towc_context *context;
-    CUresult status = asked(ctx, ctxId, &context);
+    CUresult status = context_asked(ctx, ctxId, &context);
     if (status == CUDA_SUCCESS) {
         *ctxId = context->unique;
     }
@@ -563,7 +563,7 @@ CUresult towc_cuCtxGetId(CUcontext ctx, unsigned long long *ctxId)
 CUresult towc_cuCtxGetApiVersion(CUcontext ctx, unsigned int *version)
 {
     struct towc_context *context;
-    CUresult status = asked(ctx, version, &context);
+    CUresult status = context_asked(ctx, version, &context);
     if (status == CUDA_SUCCESS) {
         *version = context->api_version;
     }
@@ -573,7 +573,7 @@ CUresult towc_cuCtxGetApiVersion(CUcontext ctx, unsigned int *version)
 CUresult towc_cuCtxGetFlags(unsigned int *flags)
 {
     struct towc_context *context;
-    CUresult status = asked(NULL, flags, &context);
+    CUresult status = context_asked(NULL, flags, &context);
     if (status == CUDA_SUCCESS) {
         /* The driver maps host memory for every primary context, whatever it was asked. */
         *flags = atomic_load(&context->flags) | (context->primary ? CU_CTX_MAP_HOST : 0);
@@ -591,9 +591,9 @@ CUresult towc_cuCtxSetFlags(unsigned int flags)
 }
 
 /* The current context, alive and well, for what only the server's context knows. */
-static CUresult working(const void *out, struct towc_context **ret_context)
+static CUresult context_working(const void *out, struct towc_context **ret_context)
 {
-    CUresult status = asked(NULL, out, ret_context);
+    CUresult status = context_asked(NULL, out, ret_context);
     if (status != CUDA_SUCCESS) {
         return status;
     }
@@ -607,7 +607,7 @@ CUresult towc_cuCtxGetStreamPriorityRange(int *leastPriority, int *greatestPrior
 {
     struct towc_context *context;
     static const int unused;
-    CUresult status = working(&unused, &context);
+    CUresult status = context_working(&unused, &context);
     if (status != CUDA_SUCCESS) {
         return status;
     }
@@ -623,7 +623,7 @@ CUresult towc_cuCtxGetStreamPriorityRange(int *leastPriority, int *greatestPrior
 CUresult towc_cuCtxGetLimit(size_t *pvalue, CUlimit limit)
 {
     struct towc_context *context;
-    CUresult status = working(pvalue, &context);
+    CUresult status = context_working(pvalue, &context);
     if (status != CUDA_SUCCESS) {
         return status;
     }
@@ -665,7 +665,7 @@ CUresult towc_cuCtxSetLimit(CUlimit limit, size_t value)
 CUresult towc_cuCtxGetCacheConfig(CUfunc_cache *pconfig)
 {
     struct towc_context *context;
-    CUresult status = working(pconfig, &context);
+    CUresult status = context_working(pconfig, &context);
     if (status != CUDA_SUCCESS) {
         return status;
     }
@@ -693,7 +693,7 @@ CUresult towc_cuCtxSetCacheConfig(CUfunc_cache config)
 CUresult towc_cuCtxGetSharedMemConfig(CUsharedconfig *pConfig)
 {
     struct towc_context *context;
-    CUresult status = working(pConfig, &context);
+    CUresult status = context_working(pConfig, &context);
     if (status != CUDA_SUCCESS) {
         return status;
     }
@@ -722,7 +722,7 @@ CUresult towc_cuCtxSynchronize_v2(CUcontext ctx)
 {
     struct towc_context *context;
     static const int unused;
-    CUresult status = asked(ctx, &unused, &context);
+    CUresult status = context_asked(ctx, &unused, &context);
     if (towc_thread_in_hostfn()) {
         return CUDA_ERROR_NOT_PERMITTED;
     }
@@ -792,8 +792,8 @@ CUresult towc_cuCtxDisablePeerAccess(CUcontext peerContext)
 
 /* ---- contexts that the program creates itself ---- */
 
-static CUresult create(CUcontext *pctx, const CUexecAffinityParam *params, int count,
-                       unsigned flags, CUdevice dev)
+static CUresult context_create(CUcontext *pctx, const CUexecAffinityParam *params, int count,
+                               unsigned flags, CUdevice dev)
 {
     CUresult state = towc_client_state();
     if (state != CUDA_SUCCESS) {
@@ -832,7 +832,7 @@ static CUresult create(CUcontext *pctx, const CUexecAffinityParam *params, int c
     }
     if (status == CUDA_SUCCESS) {
         atomic_store(&context->alive, true);
-        status = push(context);
+        status = context_push(context);
     }
     if (status != CUDA_SUCCESS) {
         towc_context_discard(context);
@@ -846,29 +846,29 @@ CUresult towc_cuCtxCreate_v4(CUcontext *pctx, CUctxCreateParams *ctxCreateParams
                              unsigned int flags, CUdevice dev)
 {
     if (ctxCreateParams == NULL) {
-        return create(pctx, NULL, 0, flags, dev);
+        return context_create(pctx, NULL, 0, flags, dev);
     }
     if (ctxCreateParams->cigParams != NULL) {
         return CUDA_ERROR_NOT_SUPPORTED; /* shares a graphics context of this machine */
     }
-    return create(pctx, ctxCreateParams->execAffinityParams, ctxCreateParams->numExecAffinityParams,
-                  flags, dev);
+    return context_create(pctx, ctxCreateParams->execAffinityParams,
+                          ctxCreateParams->numExecAffinityParams, flags, dev);
 }
 
 CUresult towc_cuCtxCreate_v3(CUcontext *pctx, CUexecAffinityParam *paramsArray, int numParams,
                              unsigned int flags, CUdevice dev)
 {
-    return create(pctx, paramsArray, numParams, flags, dev);
+    return context_create(pctx, paramsArray, numParams, flags, dev);
 }
 
 CUresult towc_cuCtxCreate_v2(CUcontext *pctx, unsigned int flags, CUdevice dev)
 {
-    return create(pctx, NULL, 0, flags, dev);
+    return context_create(pctx, NULL, 0, flags, dev);
 }
 
 CUresult towc_cuCtxCreate(CUcontext *pctx, unsigned int flags, CUdevice dev)
 {
-    return create(pctx, NULL, 0, flags, dev);
+    return context_create(pctx, NULL, 0, flags, dev);
 }
 
 CUresult towc_cuCtxDestroy_v2(CUcontext ctx)
@@ -896,7 +896,7 @@ CUresult towc_cuCtxDestroy_v2(CUcontext ctx)
     if (towc_handle_retire((uint64_t)(uintptr_t)ctx) != context) {
         return CUDA_ERROR_INVALID_CONTEXT; /* another thread was faster */
     }
-    bury(context);
+    context_bury(context);
     struct towc_call call;
     CUresult status =
         towc_call_begin_on(&call, context->link, 0, TOW_FN_cuCtxDestroy_v2, 8, TOW_CALL_REPLY);
@@ -911,7 +911,7 @@ CUresult towc_cuCtxDestroy_v2(CUcontext ctx)
 CUresult towc_cuCtxAttach(CUcontext *pctx, unsigned int flags)
 {
     struct towc_context *context;
-    CUresult status = asked(NULL, pctx, &context);
+    CUresult status = context_asked(NULL, pctx, &context);
     if (status != CUDA_SUCCESS) {
         return status;
     }

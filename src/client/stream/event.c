@@ -66,7 +66,7 @@ void towc_event_elsewhere(CUevent event)
 
 /* For every call on an event. Events that a server made (opened from another process) have no
  * object. */
-static CUresult check(CUevent event)
+static CUresult event_check(CUevent event)
 {
     CUresult state = towc_client_state();
     if (state != CUDA_SUCCESS) {
@@ -80,7 +80,7 @@ static CUresult check(CUevent event)
     return towc_handle_missing(TOW_H_EVENT, id);
 }
 
-static bool visit(CUevent event)
+static bool event_visit(CUevent event)
 {
     const struct towc_event *e = towc_event_find(event);
     return e != NULL && towc_context_visit(e->context);
@@ -96,7 +96,7 @@ static void put_back(struct towc_event *e)
     tow_mutex_unlock(&free_lock);
 }
 
-static void retire(CUevent event)
+static void event_retire(CUevent event)
 {
     struct towc_event *e = towc_handle_retire((uint64_t)(uintptr_t)event);
     if (e != NULL) {
@@ -153,7 +153,7 @@ CUresult towc_cuEventCreate(CUevent *phEvent, unsigned int Flags)
     CUevent event = (CUevent)(uintptr_t)id;
     status = towc_send_cuEventCreate(event, Flags);
     if (status != CUDA_SUCCESS) {
-        retire(event);
+        event_retire(event);
         return status;
     }
     *phEvent = event;
@@ -169,16 +169,16 @@ CUresult towc_cuEventDestroy_v2(CUevent hEvent)
     if (status != CUDA_SUCCESS) {
         return status; /* a forked child takes no lock: a thread of its parent may have held it */
     }
-    status = check(hEvent);
+    status = event_check(hEvent);
     if (status != CUDA_SUCCESS) {
-        retire(hEvent); /* one whose context is gone */
+        event_retire(hEvent); /* one whose context is gone */
         return status;
     }
-    bool visited = visit(hEvent);
+    bool visited = event_visit(hEvent);
     status = towc_send_cuEventDestroy_v2(hEvent);
     towc_context_back(visited);
     if (status == CUDA_SUCCESS) {
-        retire(hEvent);
+        event_retire(hEvent);
     }
     return status;
 }
@@ -250,9 +250,9 @@ static CUresult ask_and_watch(CUevent event)
 }
 
 /* Calls on an event go to its server, unless its answer is known. `wait`: they wait for it. */
-static CUresult ask(CUevent event, bool wait, CUresult (*send)(CUevent event))
+static CUresult event_ask(CUevent event, bool wait, CUresult (*send)(CUevent event))
 {
-    CUresult status = check(event);
+    CUresult status = event_check(event);
     if (status != CUDA_SUCCESS) {
         return status;
     }
@@ -270,7 +270,7 @@ static CUresult ask(CUevent event, bool wait, CUresult (*send)(CUevent event))
         e->watched = e->watched || !wait || towc_completion_tells_waiters(e->context->link);
         tow_mutex_unlock(&e->completion.lock);
     }
-    bool visited = visit(event);
+    bool visited = event_visit(event);
     status = send(event);
     towc_context_back(visited);
     if (status == CUDA_SUCCESS && e != NULL) {
@@ -321,19 +321,19 @@ static void end_record(CUevent event, CUstream stream, uint64_t begun, bool sent
 CUresult towc_cuEventQuery(CUevent hEvent)
 {
     CUresult unsafe = hEvent != NULL ? towc_capture_unsafe() : CUDA_ERROR_INVALID_HANDLE;
-    return unsafe != CUDA_SUCCESS ? unsafe : ask(hEvent, false, ask_and_watch);
+    return unsafe != CUDA_SUCCESS ? unsafe : event_ask(hEvent, false, ask_and_watch);
 }
 
 CUresult towc_cuEventSynchronize(CUevent hEvent)
 {
     CUresult unsafe = hEvent != NULL ? towc_capture_unsafe() : CUDA_ERROR_INVALID_HANDLE;
-    return unsafe != CUDA_SUCCESS ? unsafe : ask(hEvent, true, towc_send_cuEventSynchronize);
+    return unsafe != CUDA_SUCCESS ? unsafe : event_ask(hEvent, true, towc_send_cuEventSynchronize);
 }
 
 /* A stream and an event that meet in a record must be of one context. */
 static CUresult check_record(CUevent event, CUstream stream)
 {
-    CUresult status = check(event);
+    CUresult status = event_check(event);
     if (status != CUDA_SUCCESS) {
         bool own = (uintptr_t)stream > (uintptr_t)CU_STREAM_PER_THREAD;
         bool nowhere = event == NULL && !own && towc_context_current() == NULL;
@@ -395,7 +395,7 @@ CUresult towc_cuEventRecord(CUevent hEvent, CUstream hStream)
     if (status != CUDA_SUCCESS) {
         return status;
     }
-    bool visited = visit(hEvent);
+    bool visited = event_visit(hEvent);
     uint64_t begun = begin_record(hEvent);
     uint32_t value = 0;
     status = send_record(hEvent, hStream, &value);
@@ -418,7 +418,7 @@ CUresult towc_cuEventRecordWithFlags(CUevent hEvent, CUstream hStream, unsigned 
         return status;
     }
     towc_event_elsewhere(hEvent); /* launches of the graph record it */
-    bool visited = visit(hEvent);
+    bool visited = event_visit(hEvent);
     uint64_t begun = begin_record(hEvent);
     status = towc_send_cuEventRecordWithFlags(hEvent, hStream, flags);
     end_record(hEvent, hStream, begun, status == CUDA_SUCCESS, 0);
@@ -436,7 +436,7 @@ static CUresult check_all(unsigned fn, const void *of, CUevent event)
     if (status != CUDA_SUCCESS || of == NULL) {
         return status != CUDA_SUCCESS ? status : CUDA_ERROR_INVALID_CONTEXT;
     }
-    return check(event);
+    return event_check(event);
 }
 
 CUresult towc_event_record_all(unsigned fn, void *of, CUevent event)
@@ -445,7 +445,7 @@ CUresult towc_event_record_all(unsigned fn, void *of, CUevent event)
     if (status != CUDA_SUCCESS) {
         return status;
     }
-    bool visited = visit(event);
+    bool visited = event_visit(event);
     uint64_t begun = begin_record(event);
     status = fn == TOW_FN_cuCtxRecordEvent ? towc_send_cuCtxRecordEvent(of, event)
                                            : towc_send_cuGreenCtxRecordEvent(of, event);
@@ -465,7 +465,7 @@ CUresult towc_event_wait_all(unsigned fn, void *of, const struct towc_link *link
     if (e != NULL && link != NULL && e->context->link != link) {
         return towc_cuEventSynchronize(event); /* as for a stream: the program waits instead */
     }
-    bool visited = visit(event);
+    bool visited = event_visit(event);
     status = fn == TOW_FN_cuCtxWaitEvent ? towc_send_cuCtxWaitEvent(of, event)
                                          : towc_send_cuGreenCtxWaitEvent(of, event);
     towc_capture_doubt(); /* any stream may be drawn into a capture by it */
@@ -488,9 +488,9 @@ CUresult towc_cuCtxWaitEvent(CUcontext hCtx, CUevent hEvent)
 
 static CUresult check_elapsed(const float *ret_milliseconds, CUevent start, CUevent end)
 {
-    CUresult status = check(start);
+    CUresult status = event_check(start);
     if (status == CUDA_SUCCESS) {
-        status = check(end);
+        status = event_check(end);
     }
     if (status != CUDA_SUCCESS) {
         return status;
@@ -513,7 +513,7 @@ CUresult towc_cuEventElapsedTime_v2(float *pMilliseconds, CUevent hStart, CUeven
     if (status != CUDA_SUCCESS) {
         return status;
     }
-    bool visited = visit(hStart);
+    bool visited = event_visit(hStart);
     status = towc_send_cuEventElapsedTime_v2(pMilliseconds, hStart, hEnd);
     towc_context_back(visited);
     return status;
@@ -525,7 +525,7 @@ CUresult towc_cuEventElapsedTime(float *pMilliseconds, CUevent hStart, CUevent h
     if (status != CUDA_SUCCESS) {
         return status;
     }
-    bool visited = visit(hStart);
+    bool visited = event_visit(hStart);
     status = towc_send_cuEventElapsedTime(pMilliseconds, hStart, hEnd);
     towc_context_back(visited);
     return status;

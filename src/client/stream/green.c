@@ -25,7 +25,7 @@ struct green {
 static struct tow_mutex ended_lock = TOW_MUTEX(CLIENT_GREEN_ENDED); /* guards the next */
 static struct green *ended;                                         /* what was destroyed, kept */
 
-static struct green *find(CUgreenCtx handle)
+static struct green *green_find(CUgreenCtx handle)
 {
     return towc_handle_object(TOW_H_GREENCTX, (uint64_t)(uintptr_t)handle);
 }
@@ -109,7 +109,7 @@ static CUresult context_of(CUgreenCtx handle, struct towc_context **ret_context)
     if (state != CUDA_SUCCESS) {
         return state;
     }
-    struct green *green = find(handle);
+    struct green *green = green_find(handle);
     if (green == NULL) {
         return CUDA_ERROR_INVALID_CONTEXT;
     }
@@ -141,7 +141,7 @@ CUresult towc_cuGreenCtxDestroy(CUgreenCtx hCtx)
     if (state != CUDA_SUCCESS) {
         return state;
     }
-    struct green *green = find(hCtx);
+    struct green *green = green_find(hCtx);
     if (green == NULL) {
         return CUDA_ERROR_INVALID_CONTEXT;
     }
@@ -206,7 +206,7 @@ CUresult towc_cuGreenCtxRecordEvent(CUgreenCtx hCtx, CUevent hEvent)
 
 CUresult towc_cuGreenCtxWaitEvent(CUgreenCtx hCtx, CUevent hEvent)
 {
-    const struct green *green = find(hCtx);
+    const struct green *green = green_find(hCtx);
     return towc_event_wait_all(TOW_FN_cuGreenCtxWaitEvent, hCtx, green != NULL ? green->link : NULL,
                                hEvent);
 }

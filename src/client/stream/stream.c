@@ -135,7 +135,7 @@ void towc_stream_retire(CUstream stream)
     }
 }
 
-static CUresult create(CUstream *phStream, unsigned flags, int priority, bool with_priority)
+static CUresult stream_create(CUstream *phStream, unsigned flags, int priority, bool with_priority)
 {
     CUresult state = towc_client_state();
     if (state != CUDA_SUCCESS) {
@@ -173,12 +173,12 @@ static CUresult create(CUstream *phStream, unsigned flags, int priority, bool wi
 
 CUresult towc_cuStreamCreate(CUstream *phStream, unsigned int Flags)
 {
-    return create(phStream, Flags, 0, false);
+    return stream_create(phStream, Flags, 0, false);
 }
 
 CUresult towc_cuStreamCreateWithPriority(CUstream *phStream, unsigned int flags, int priority)
 {
-    return create(phStream, flags, priority, true);
+    return stream_create(phStream, flags, priority, true);
 }
 
 CUresult towc_cuStreamDestroy_v2(CUstream hStream)
@@ -346,7 +346,7 @@ void towc_stream_finished(CUstream stream, struct towc_context *context, uint64_
 
 /* Calls on a stream go to its server. After a success all that was sent before is done, and what
  * this thread sent to ask. */
-static CUresult ask(CUstream stream, CUresult (*send)(CUstream stream))
+static CUresult stream_ask(CUstream stream, CUresult (*send)(CUstream stream))
 {
     struct towc_context *context;
     CUresult status = towc_stream_context(stream, &context);
@@ -377,7 +377,7 @@ static bool is_idle(struct towc_context *context, CUstream stream)
            atomic_load(&context->link->lost) == 0 && !towc_link_expects(context->link);
 }
 
-static CUresult query(CUstream stream)
+static CUresult stream_query(CUstream stream)
 {
     struct towc_context *context;
     CUresult status = towc_stream_context(stream, &context);
@@ -433,10 +433,10 @@ CUresult towc_cuStreamQuery(CUstream hStream)
         return ask_in_hostfn(hStream, false);
     }
     CUresult unsafe = towc_capture_unsafe();
-    return unsafe != CUDA_SUCCESS ? unsafe : ask(hStream, query);
+    return unsafe != CUDA_SUCCESS ? unsafe : stream_ask(hStream, stream_query);
 }
 
-static CUresult synchronize(CUstream stream)
+static CUresult stream_synchronize(CUstream stream)
 {
     struct towc_context *context = towc_context_current();
     return context != NULL ? towc_completion_sync_stream(context->link, stream)
@@ -449,7 +449,7 @@ CUresult towc_cuStreamSynchronize(CUstream hStream)
         return ask_in_hostfn(hStream, true);
     }
     CUresult unsafe = towc_capture_unsafe();
-    return unsafe != CUDA_SUCCESS ? unsafe : ask(hStream, synchronize);
+    return unsafe != CUDA_SUCCESS ? unsafe : stream_ask(hStream, stream_synchronize);
 }
 
 /* ---- managed memory ---- */

@@ -65,7 +65,7 @@ __uint128_t tow_ptx_cas128(void *at, __uint128_t expected, __uint128_t value)
 
 /* ---- one lane ---- */
 
-static uint64_t compute64(const struct atomic_form *form, uint64_t old, uint64_t b)
+static uint64_t atomics_compute64(const struct atomic_form *form, uint64_t old, uint64_t b)
 {
     switch (form->op) {
     case AT_ADD:
@@ -94,7 +94,7 @@ static uint32_t compute_half(const struct atomic_form *form, bool brain, uint32_
     }
 }
 
-static uint32_t compute32(const struct atomic_form *form, uint32_t old, uint32_t b)
+static uint32_t atomics_compute32(const struct atomic_form *form, uint32_t old, uint32_t b)
 {
     switch (form->type) {
     case PT_F32:
@@ -162,20 +162,20 @@ static uint64_t atomic_lane(const struct atomic_form *form, uint8_t *at, uint64_
             return __atomic_fetch_add((uint32_t *)at, (uint32_t)b, __ATOMIC_RELAXED);
         }
         SIMPLE(uint32_t, at, b)
-        LOOP(uint32_t, compute32)
+        LOOP(uint32_t, atomics_compute32)
     }
     if (form->element == 8) {
         if (form->op == AT_ADD && form->type <= PT_S64) {
             return __atomic_fetch_add((uint64_t *)at, b, __ATOMIC_RELAXED);
         }
         SIMPLE(uint64_t, at, b)
-        LOOP(uint64_t, compute64)
+        LOOP(uint64_t, atomics_compute64)
     }
     SIMPLE(uint16_t, at, b)
-    LOOP(uint16_t, compute32)
+    LOOP(uint16_t, atomics_compute32)
 }
 
-OP(atomic)
+OP(atomics_atomic)
 {
     const struct atomic_form *form = o->ext;
     if (!form->at(w, o, form->element * form->count, ACCESS_WRITE)) {
@@ -212,7 +212,7 @@ OP(atomic)
     return o + 1;
 }
 
-OP(atomic128)
+OP(atomics_atomic128)
 {
     const struct atomic_form *form = o->ext;
     if (!form->at(w, o, 16, ACCESS_WRITE)) {
@@ -255,7 +255,7 @@ static enum atomic_op op_of(const char *mod)
     return AT_NONE;
 }
 
-static bool allowed(const struct atomic_form *form)
+static bool atomics_allowed(const struct atomic_form *form)
 {
     bool half = form->type == PT_F16 || form->type == PT_BF16 || form->type == PT_F16X2 ||
                 form->type == PT_BF16X2;
@@ -317,7 +317,7 @@ int tow_ptx_decode_atom(struct tow_ptx_decoder *dec)
         }
     }
     form->element = tow_ptx_type_bytes(form->type);
-    if (!allowed(form) || form->element * form->count > 16) {
+    if (!atomics_allowed(form) || form->element * form->count > 16) {
         return tow_ptx_unsupported(dec);
     }
     unsigned at = form->result ? 1 : 0, sources = form->op == AT_CAS ? 2 : 1;
@@ -327,7 +327,8 @@ int tow_ptx_decode_atom(struct tow_ptx_decoder *dec)
     }
     char kind = tow_ptx_type_kind(form->type), address_kind;
     form->wide = form->element == 8;
-    struct tow_ptx_op op = {.run = form->element == 16 && form->count == 1 ? atomic128 : atomic,
+    struct tow_ptx_op op = {.run = form->element == 16 && form->count == 1 ? atomics_atomic128
+                                                                           : atomics_atomic,
                             .ext = form};
     const struct tow_ptx_operand *address = &insn->operands[at], *b = &insn->operands[at + 1];
     const struct tow_ptx_operand *d = &insn->operands[0];

@@ -74,7 +74,7 @@ static const struct tow_ptx_op *mb_overflow(struct tow_ptx_warp *w, const struct
                          "more threads arrive at an mbarrier than it was made for");
 }
 
-OP(mbarrier)
+OP(decode_async_mbarrier)
 {
     const struct mb_form *form = o->ext;
     if (!form->at(w, o, 8, ACCESS_WRITE)) {
@@ -191,7 +191,7 @@ static int decode_mbarrier(struct tow_ptx_decoder *dec)
     }
     bool wait = form->op == MB_TEST;
     bool arrive = form->op == MB_ARRIVE || form->op == MB_ARRIVE_EXPECT;
-    struct tow_ptx_op op = {.run = mbarrier, .ext = form};
+    struct tow_ptx_op op = {.run = decode_async_mbarrier, .ext = form};
     unsigned at = 0;
     int error = 0;
     if (insn->operand_count < 1u) {
@@ -361,7 +361,7 @@ static uint64_t as_generic(enum tow_ptx_statespace space, uint64_t address)
     return space == SP_SHARED ? (address & 0xffffffffu) + WINDOW_SHARED : address;
 }
 
-static uint64_t reduce64(const struct bulk_form *form, uint64_t x, uint64_t y)
+static uint64_t decode_async_reduce64(const struct bulk_form *form, uint64_t x, uint64_t y)
 {
     bool is_signed = form->type == PT_S64;
     switch (form->reduce) {
@@ -380,7 +380,7 @@ static uint64_t reduce64(const struct bulk_form *form, uint64_t x, uint64_t y)
     }
 }
 
-static uint32_t reduce32(const struct bulk_form *form, uint32_t x, uint32_t y)
+static uint32_t decode_async_reduce32(const struct bulk_form *form, uint32_t x, uint32_t y)
 {
     bool is_signed = form->type == PT_S32;
     bool half = form->type == PT_F16, brain = form->type == PT_BF16;
@@ -413,26 +413,28 @@ static uint32_t reduce32(const struct bulk_form *form, uint32_t x, uint32_t y)
     }
 }
 
-static void reduce(const struct bulk_form *form, uint8_t *to, const uint8_t *from, uint64_t bytes)
+static void decode_async_reduce(const struct bulk_form *form, uint8_t *to, const uint8_t *from,
+                                uint64_t bytes)
 {
     unsigned element = tow_ptx_type_bytes(form->type);
     for (uint64_t i = 0; i + element <= bytes; i += element) {
         if (element == 8) {
             uint64_t *at = (uint64_t *)(to + i), old = __atomic_load_n(at, __ATOMIC_RELAXED), y;
             memcpy(&y, from + i, 8);
-            while (!__atomic_compare_exchange_n(at, &old, reduce64(form, old, y), true,
+            while (!__atomic_compare_exchange_n(at, &old, decode_async_reduce64(form, old, y), true,
                                                 __ATOMIC_RELAXED, __ATOMIC_RELAXED)) {
             }
         } else if (element == 4) {
             uint32_t *at = (uint32_t *)(to + i), old = __atomic_load_n(at, __ATOMIC_RELAXED), y;
             memcpy(&y, from + i, 4);
-            while (!__atomic_compare_exchange_n(at, &old, reduce32(form, old, y), true,
+            while (!__atomic_compare_exchange_n(at, &old, decode_async_reduce32(form, old, y), true,
                                                 __ATOMIC_RELAXED, __ATOMIC_RELAXED)) {
             }
         } else {
             uint16_t *at = (uint16_t *)(to + i), old = __atomic_load_n(at, __ATOMIC_RELAXED), y;
             memcpy(&y, from + i, 2);
-            while (!__atomic_compare_exchange_n(at, &old, (uint16_t)reduce32(form, old, y), true,
+            while (!__atomic_compare_exchange_n(at, &old,
+                                                (uint16_t)decode_async_reduce32(form, old, y), true,
                                                 __ATOMIC_RELAXED, __ATOMIC_RELAXED)) {
             }
         }
@@ -449,7 +451,7 @@ static bool bulk_one(struct tow_ptx_warp *w, const struct tow_ptx_op *o,
         return false;
     }
     if (form->reduce) {
-        reduce(form, at, from, bytes);
+        decode_async_reduce(form, at, from, bytes);
     } else {
         memmove(at, from, bytes);
     }
@@ -468,7 +470,7 @@ static bool bulk_one(struct tow_ptx_warp *w, const struct tow_ptx_op *o,
     return true;
 }
 
-OP(bulk)
+OP(decode_async_bulk)
 {
     const struct bulk_form *form = o->ext;
     FOR_LANES(l, w->exec)
@@ -589,7 +591,7 @@ static int decode_bulk(struct tow_ptx_decoder *dec)
             }
         }
     }
-    struct tow_ptx_op op = {.run = bulk, .ext = form};
+    struct tow_ptx_op op = {.run = decode_async_bulk, .ext = form};
     return tow_ptx_emit(dec, &op);
 }
 
@@ -609,7 +611,7 @@ static int decode_cp(struct tow_ptx_decoder *dec)
             return tow_ptx_emit(dec, &nothing); /* one more pending, and it arrives at once */
         }
         struct mb_form *form = tow_ptx_keep(dec, sizeof *form);
-        struct tow_ptx_op op = {.run = mbarrier, .ext = form};
+        struct tow_ptx_op op = {.run = decode_async_mbarrier, .ext = form};
         enum tow_ptx_statespace space =
             insn->mod_count > 3 && strncmp(insn->key, "cp.async.mbarrier", 17) == 0 &&
                     (tow_ptx_has_mod(dec, "shared") || tow_ptx_has_mod(dec, "shared::cta"))
@@ -647,7 +649,7 @@ struct remote_form {
     bool wide;
 };
 
-OP(remote)
+OP(decode_async_remote)
 {
     const struct remote_form *form = o->ext;
     unsigned element = tow_ptx_type_bytes(form->bulk.type);
@@ -728,15 +730,16 @@ int tow_ptx_decode_remote(struct tow_ptx_decoder *dec)
                                  &form->bulk.barrier_kind, &form->bulk.barrier_offset))) {
         return error;
     }
-    struct tow_ptx_op op = {.run = remote, .ext = form};
+    struct tow_ptx_op op = {.run = decode_async_remote, .ext = form};
     return tow_ptx_emit(dec, &op);
 }
 
 /* ---- cluster addresses ---- */
 
 #define INSIDE ((1u << SHARED_RANK_SHIFT) - 1u)
-OP2(mapa32, uint32_t, uint32_t, uint32_t, (a & INSIDE) | (b + 1) << SHARED_RANK_SHIFT)
-OP2(mapa64, uint64_t, uint64_t, uint32_t, (a & INSIDE) | (uint64_t)(b + 1) << SHARED_RANK_SHIFT)
+OP2(decode_async_mapa32, uint32_t, uint32_t, uint32_t, (a & INSIDE) | (b + 1) << SHARED_RANK_SHIFT)
+OP2(decode_async_mapa64, uint64_t, uint64_t, uint32_t,
+    (a & INSIDE) | (uint64_t)(b + 1) << SHARED_RANK_SHIFT)
 OP2(mapa_generic, uint64_t, uint64_t, uint32_t,
     WINDOW_SHARED + ((a & INSIDE) | (uint64_t)(b + 1) << SHARED_RANK_SHIFT))
 static inline uint32_t rank_of(uint32_t address, uint32_t own)
@@ -744,13 +747,13 @@ static inline uint32_t rank_of(uint32_t address, uint32_t own)
     uint32_t rank = address >> SHARED_RANK_SHIFT;
     return rank ? rank - 1 : own;
 }
-OP(ctarank32)
+OP(decode_async_ctarank32)
 {
     const uint32_t *a = tow_ptx_row(w, o->a);
     uint32_t own = w->block->rank;
     LANE_BODY(uint32_t, , rank_of(a[l], own))
 }
-OP(ctarank64)
+OP(decode_async_ctarank64)
 {
     const uint64_t *a = tow_ptx_row(w, o->a);
     uint32_t own = w->block->rank;
@@ -767,14 +770,16 @@ static int decode_mapa(struct tow_ptx_decoder *dec)
     if (!shared && !wide) {
         return tow_ptx_bad(dec, "generic addresses have 64 bits");
     }
-    return tow_ptx_by_signature(dec, wide ? "llw" : "www",
-                                shared ? (wide ? mapa64 : mapa32) : mapa_generic, NULL);
+    return tow_ptx_by_signature(
+        dec, wide ? "llw" : "www",
+        shared ? (wide ? decode_async_mapa64 : decode_async_mapa32) : mapa_generic, NULL);
 }
 
 static int decode_getctarank(struct tow_ptx_decoder *dec)
 {
     bool wide = tow_ptx_has_mod(dec, "u64");
-    return tow_ptx_by_signature(dec, wide ? "wl" : "ww", wide ? ctarank64 : ctarank32, NULL);
+    return tow_ptx_by_signature(dec, wide ? "wl" : "ww",
+                                wide ? decode_async_ctarank64 : decode_async_ctarank32, NULL);
 }
 
 const struct tow_ptx_special tow_ptx_specials_async[] = {

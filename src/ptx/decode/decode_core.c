@@ -11,9 +11,9 @@
 
 /* ---- mov ---- */
 
-OP1(mov32, uint32_t, uint32_t, a)
-OP1(mov64, uint64_t, uint64_t, a)
-OP(mov128)
+OP1(decode_core_mov32, uint32_t, uint32_t, a)
+OP1(decode_core_mov64, uint64_t, uint64_t, a)
+OP(decode_core_mov128)
 {
     const uint64_t *a = tow_ptx_row(w, o->a);
     uint64_t *d = tow_ptx_row(w, o->d);
@@ -29,16 +29,16 @@ OP(mov_pred)
     tow_ptx_set_pred(w, o->d, tow_ptx_pred(w, o->a));
     return o + 1;
 }
-OP2(pack16x2, uint32_t, uint32_t, uint32_t, (a & 0xffffu) | b << 16)
-OP2(pack32x2, uint64_t, uint32_t, uint32_t, a | (uint64_t)b << 32)
-OP(pack8x4)
+OP2(decode_core_pack16x2, uint32_t, uint32_t, uint32_t, (a & 0xffffu) | b << 16)
+OP2(decode_core_pack32x2, uint64_t, uint32_t, uint32_t, a | (uint64_t)b << 32)
+OP(decode_core_pack8x4)
 {
     const uint32_t *a = tow_ptx_row(w, o->a), *b = tow_ptx_row(w, o->b), *c = tow_ptx_row(w, o->c),
                    *e = tow_ptx_row(w, o->e);
     LANE_BODY(uint32_t, ,
               (a[l] & 255u) | (b[l] & 255u) << 8 | (c[l] & 255u) << 16 | (e[l] & 255u) << 24)
 }
-OP(pack16x4)
+OP(decode_core_pack16x4)
 {
     const uint32_t *a = tow_ptx_row(w, o->a), *b = tow_ptx_row(w, o->b), *c = tow_ptx_row(w, o->c),
                    *e = tow_ptx_row(w, o->e);
@@ -46,7 +46,7 @@ OP(pack16x4)
               (a[l] & 0xffffu) | (uint64_t)(b[l] & 0xffffu) << 16 |
                   (uint64_t)(c[l] & 0xffffu) << 32 | (uint64_t)(e[l] & 0xffffu) << 48)
 }
-OP(pack64x2)
+OP(decode_core_pack64x2)
 {
     const uint64_t *a = tow_ptx_row(w, o->a), *b = tow_ptx_row(w, o->b);
     uint64_t *d = tow_ptx_row(w, o->d);
@@ -58,7 +58,7 @@ OP(pack64x2)
     }
     return o + 1;
 }
-OP(pack32x4)
+OP(decode_core_pack32x4)
 {
     const uint32_t *a = tow_ptx_row(w, o->a), *b = tow_ptx_row(w, o->b), *c = tow_ptx_row(w, o->c),
                    *e = tow_ptx_row(w, o->e);
@@ -70,10 +70,10 @@ OP(pack32x4)
     }
     return o + 1;
 }
-OP1(unpack8, uint32_t, uint32_t, (a >> o->imm) & 255u)
-OP1(unpack16, uint32_t, uint32_t, (a >> o->imm) & 0xffffu)
-OP1(unpack16w, uint32_t, uint64_t, (a >> o->imm) & 0xffffu)
-OP1(unpack32w, uint32_t, uint64_t, a >> o->imm)
+OP1(decode_core_unpack8, uint32_t, uint32_t, (a >> o->imm) & 255u)
+OP1(decode_core_unpack16, uint32_t, uint32_t, (a >> o->imm) & 0xffffu)
+OP1(decode_core_unpack16w, uint32_t, uint64_t, (a >> o->imm) & 0xffffu)
+OP1(decode_core_unpack32w, uint32_t, uint64_t, a >> o->imm)
 
 /* mov.b64 {a, b}, c and mov.b64 c, {a, b}: the vector has 2 or 4 parts of a 32-, 64- or 128-bit row
  */
@@ -93,11 +93,11 @@ static int decode_unpack(struct tow_ptx_decoder *dec, const struct tow_ptx_opera
         if (kind == 'q') { /* two 64-bit rows, one behind the other */
             op.a = source + (bits * i / 64) * 256;
             op.imm = bits * i % 64;
-            op.run = bits == 64 ? mov64 : unpack32w;
+            op.run = bits == 64 ? decode_core_mov64 : decode_core_unpack32w;
         } else if (kind == 'l' || kind == 'd') {
-            op.run = bits == 32 ? unpack32w : unpack16w;
+            op.run = bits == 32 ? decode_core_unpack32w : decode_core_unpack16w;
         } else {
-            op.run = bits == 16 ? unpack16 : unpack8;
+            op.run = bits == 16 ? decode_core_unpack16 : decode_core_unpack8;
         }
         if ((error = tow_ptx_dest(dec, &vector->children[i], part, &op.d)) == 0) {
             error = tow_ptx_emit(dec, &op);
@@ -118,11 +118,11 @@ static int decode_pack(struct tow_ptx_decoder *dec, const struct tow_ptx_operand
         error = tow_ptx_source(dec, &vector->children[i], bits == 64 ? 'l' : 'w', places[i]);
     }
     if (kind == 'q') {
-        op.run = bits == 64 ? pack64x2 : pack32x4;
+        op.run = bits == 64 ? decode_core_pack64x2 : decode_core_pack32x4;
     } else if (kind == 'l' || kind == 'd') {
-        op.run = bits == 32 ? pack32x2 : pack16x4;
+        op.run = bits == 32 ? decode_core_pack32x2 : decode_core_pack16x4;
     } else {
-        op.run = bits == 16 ? pack16x2 : pack8x4;
+        op.run = bits == 16 ? decode_core_pack16x2 : decode_core_pack8x4;
     }
     return error ? error : tow_ptx_emit(dec, &op);
 }
@@ -147,7 +147,8 @@ static int decode_mov(struct tow_ptx_decoder *dec)
             return tow_ptx_bad(dec, "both operands must be vectors");
         }
         for (uint32_t i = 0; i < d->count && error == 0; i++) {
-            struct tow_ptx_op op = {.run = kind == 'l' || kind == 'd' ? mov64 : mov32};
+            struct tow_ptx_op op = {.run = kind == 'l' || kind == 'd' ? decode_core_mov64
+                                                                      : decode_core_mov32};
             if ((error = tow_ptx_dest(dec, &d->children[i], kind, &op.d)) == 0 &&
                 (error = tow_ptx_source(dec, &a->children[i], kind, &op.a)) == 0) {
                 error = tow_ptx_emit(dec, &op);
@@ -176,9 +177,9 @@ static int decode_mov(struct tow_ptx_decoder *dec)
         return tow_ptx_symbol_row(dec, a, kind, op.d);
     }
     op.run = kind == 'p'                  ? mov_pred
-             : kind == 'q'                ? mov128
-             : kind == 'l' || kind == 'd' ? mov64
-                                          : mov32;
+             : kind == 'q'                ? decode_core_mov128
+             : kind == 'l' || kind == 'd' ? decode_core_mov64
+                                          : decode_core_mov32;
     if ((error = tow_ptx_source(dec, a, kind, &op.a)) == 0) {
         error = tow_ptx_emit(dec, &op);
     }
@@ -293,8 +294,8 @@ struct compare {
     bool set_pair; /* set.f16x2-like: halves of the result */
 };
 
-static inline uint32_t combine(const struct tow_ptx_warp *w, const struct tow_ptx_op *o,
-                               const struct compare *how, uint32_t m)
+static inline uint32_t decode_core_combine(const struct tow_ptx_warp *w, const struct tow_ptx_op *o,
+                                           const struct compare *how, uint32_t m)
 {
     if (!how->boolean) {
         return m;
@@ -303,7 +304,7 @@ static inline uint32_t combine(const struct tow_ptx_warp *w, const struct tow_pt
     return how->boolean == 'a' ? m & c : how->boolean == 'o' ? m | c : m ^ c;
 }
 
-OP(setp)
+OP(decode_core_setp)
 {
     compare_fn *fn = (compare_fn *)o->ext;
     tow_ptx_set_pred(w, o->d, fn(tow_ptx_row(w, o->a), tow_ptx_row(w, o->b)));
@@ -329,7 +330,8 @@ OP(setp_full)
         upper_halves(hb, b);
         other = how->fn(ha, hb);
     }
-    uint32_t first = combine(w, o, how, m), second = combine(w, o, how, other);
+    uint32_t first = decode_core_combine(w, o, how, m),
+             second = decode_core_combine(w, o, how, other);
     tow_ptx_set_pred(w, o->d, first);
     if (o->e != PTX_NO_SLOT) {
         tow_ptx_set_pred(w, o->e, second);
@@ -337,16 +339,16 @@ OP(setp_full)
     return o + 1;
 }
 
-OP(set32)
+OP(decode_core_set32)
 {
     const struct compare *how = o->ext;
     const void *a = tow_ptx_row(w, o->a), *b = tow_ptx_row(w, o->b);
-    uint32_t m = combine(w, o, how, how->fn(a, b)), high = 0;
+    uint32_t m = decode_core_combine(w, o, how, how->fn(a, b)), high = 0;
     if (how->pair) {
         uint32_t ha[LANES], hb[LANES];
         upper_halves(ha, a);
         upper_halves(hb, b);
-        high = combine(w, o, how, how->fn(ha, hb));
+        high = decode_core_combine(w, o, how, how->fn(ha, hb));
     }
     uint32_t one = how->one;
     LANE_BODY(uint32_t, , ((m >> l) & 1u ? one : 0u) | ((high >> l) & 1u ? one << 16 : 0u))
@@ -493,7 +495,7 @@ static int decode_set(struct tow_ptx_decoder *dec)
     }
     const struct tow_ptx_operand *d = &insn->operands[0];
     if (to_pred && !words.boolean && !pair && !d->second) {
-        op.run = setp;
+        op.run = decode_core_setp;
         op.ext = (const void *)words.fn;
         error = tow_ptx_dest(dec, d, 'p', &op.d);
         return error ? error : tow_ptx_emit(dec, &op);
@@ -511,20 +513,20 @@ static int decode_set(struct tow_ptx_decoder *dec)
             error = tow_ptx_dest(dec, d->second, 'p', &op.e);
         }
     } else {
-        op.run = set32;
+        op.run = decode_core_set32;
         how->one = set_one(words.result, pair);
         error = how->one ? tow_ptx_dest(dec, d, 'w', &op.d) : tow_ptx_unsupported(dec);
     }
     return error ? error : tow_ptx_emit(dec, &op);
 }
 
-OP(selp32)
+OP(decode_core_selp32)
 {
     const uint32_t *a = tow_ptx_row(w, o->a), *b = tow_ptx_row(w, o->b);
     uint32_t p = tow_ptx_pred(w, o->c);
     LANE_BODY(uint32_t, , (p >> l) & 1u ? a[l] : b[l])
 }
-OP(selp64)
+OP(decode_core_selp64)
 {
     const uint64_t *a = tow_ptx_row(w, o->a), *b = tow_ptx_row(w, o->b);
     uint64_t p = tow_ptx_pred(w, o->c);
@@ -546,7 +548,8 @@ static int decode_selp(struct tow_ptx_decoder *dec)
         return tow_ptx_unsupported(dec);
     }
     char sig[5] = {kind, kind, kind, 'p', 0};
-    return tow_ptx_by_signature(dec, sig, kind == 'l' || kind == 'd' ? selp64 : selp32, NULL);
+    return tow_ptx_by_signature(
+        dec, sig, kind == 'l' || kind == 'd' ? decode_core_selp64 : decode_core_selp32, NULL);
 }
 
 static int decode_slct(struct tow_ptx_decoder *dec)

@@ -451,8 +451,8 @@ static int decode_st(struct tow_ptx_decoder *dec)
 
 /* ---- address arithmetic between state spaces ---- */
 
-OP1(copy64, uint64_t, uint64_t, a)
-OP1(copy32, uint32_t, uint32_t, a)
+OP1(decode_mem_copy64, uint64_t, uint64_t, a)
+OP1(decode_mem_copy32, uint32_t, uint32_t, a)
 OP1(to_generic_shared, uint64_t, uint64_t, a + WINDOW_SHARED)
 OP1(to_generic_local, uint64_t, uint64_t, a + WINDOW_LOCAL)
 OP1(to_generic_shared32, uint64_t, uint32_t, a + WINDOW_SHARED)
@@ -476,14 +476,14 @@ static int decode_cvta(struct tow_ptx_decoder *dec)
     if (type == PT_U32) {
         return tow_ptx_bad(dec, "generic addresses have 64 bits");
     }
-    tow_ptx_fn *fn = copy64;
+    tow_ptx_fn *fn = decode_mem_copy64;
     if (space == SP_SHARED) {
         fn = to ? from_generic_shared : to_generic_shared;
     } else if (space == SP_LOCAL || space == SP_FPARAM ||
                (space == SP_PARAM && !dec->func->entry)) {
         fn = to ? from_generic_local : to_generic_local;
     }
-    (void)copy32;
+    (void)decode_mem_copy32;
     (void)to_generic_shared32;
     (void)to_generic_local32;
     return tow_ptx_by_signature(dec, "ll", fn, NULL);
@@ -555,12 +555,12 @@ static int decode_isspacep(struct tow_ptx_decoder *dec)
 
 /* ---- fences, and what only speaks to caches ---- */
 
-OP(fence)
+OP(decode_mem_fence)
 {
     __atomic_thread_fence(__ATOMIC_SEQ_CST);
     return o + 1;
 }
-OP(nothing)
+OP(decode_mem_nothing)
 {
     (void)w;
     return o + 1;
@@ -573,12 +573,12 @@ OP(yield_op)
 
 static int decode_fence(struct tow_ptx_decoder *dec)
 {
-    struct tow_ptx_op op = {.run = fence};
+    struct tow_ptx_op op = {.run = decode_mem_fence};
     return tow_ptx_emit(dec, &op);
 }
 static int decode_nothing(struct tow_ptx_decoder *dec)
 {
-    struct tow_ptx_op op = {.run = nothing};
+    struct tow_ptx_op op = {.run = decode_mem_nothing};
     return tow_ptx_emit(dec, &op);
 }
 static int decode_nanosleep(struct tow_ptx_decoder *dec)
@@ -593,13 +593,13 @@ static int decode_nanosleep(struct tow_ptx_decoder *dec)
     return error;
 }
 /* createpolicy makes a cache policy: any value will do, since we ignore them. */
-OP(policy)
+OP(decode_mem_policy)
 {
     LANE_BODY(uint64_t, , 0x12f0000000000000ull)
 }
 static int decode_createpolicy(struct tow_ptx_decoder *dec)
 {
-    struct tow_ptx_op op = {.run = policy};
+    struct tow_ptx_op op = {.run = decode_mem_policy};
     if (dec->insn->operand_count < 1) {
         return tow_ptx_bad(dec, "a destination is expected");
     }

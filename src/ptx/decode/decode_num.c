@@ -12,33 +12,34 @@
 /* ---- the fast ones
  * ----------------------------------------------------------------------------------------- */
 
-static inline uint32_t canon(float r)
+static inline uint32_t decode_num_canon(float r)
 {
     uint32_t bits = tow_f32_bits(r);
     return r == r ? bits : TOW_NUM_NAN_F32;
 }
-OP2(add_f32, uint32_t, float, float, canon(a + b))
-OP2(sub_f32, uint32_t, float, float, canon(a - b))
-OP2(mul_f32, uint32_t, float, float, canon(a *b))
+OP2(add_f32, uint32_t, float, float, decode_num_canon(a + b))
+OP2(sub_f32, uint32_t, float, float, decode_num_canon(a - b))
+OP2(mul_f32, uint32_t, float, float, decode_num_canon(a *b))
 #ifdef __FP_FAST_FMAF /* else it is a call a lane; num.h has a version for newer processors */
-OP3(fma_f32, uint32_t, float, float, float, canon(__builtin_fmaf(a, b, c)))
+OP3(fma_f32, uint32_t, float, float, float, decode_num_canon(__builtin_fmaf(a, b, c)))
 #endif
-static inline uint32_t flush(float r)
+static inline uint32_t decode_num_flush(float r)
 {
-    return tow_f32_ftz(canon(r));
+    return tow_f32_ftz(decode_num_canon(r));
 }
 #define Z(x) tow_f32(tow_f32_ftz(x))
-OP2(add_ftz_f32, uint32_t, uint32_t, uint32_t, flush(Z(a) + Z(b)))
-OP2(sub_ftz_f32, uint32_t, uint32_t, uint32_t, flush(Z(a) - Z(b)))
+OP2(add_ftz_f32, uint32_t, uint32_t, uint32_t, decode_num_flush(Z(a) + Z(b)))
+OP2(sub_ftz_f32, uint32_t, uint32_t, uint32_t, decode_num_flush(Z(a) - Z(b)))
 /* What is flushed is known before rounding: the product of two f32 is exact in double. */
 static inline uint32_t flush_product(float a, float b)
 {
-    uint32_t r = canon(a * b);
+    uint32_t r = decode_num_canon(a * b);
     return __builtin_fabs((double)a * b) < 0x1p-126 ? r & 0x80000000u : r;
 }
 OP2(mul_ftz_f32, uint32_t, uint32_t, uint32_t, flush_product(Z(a), Z(b)))
 #ifdef __FP_FAST_FMAF
-OP3(fma_ftz_f32, uint32_t, uint32_t, uint32_t, uint32_t, flush(__builtin_fmaf(Z(a), Z(b), Z(c))))
+OP3(fma_ftz_f32, uint32_t, uint32_t, uint32_t, uint32_t,
+    decode_num_flush(__builtin_fmaf(Z(a), Z(b), Z(c))))
 #endif
 
 const struct tow_ptx_entry tow_ptx_ops_float[] = {
@@ -64,7 +65,7 @@ struct num_ext {
     tow_num_fn *fn;
 };
 
-OP(num32)
+OP(decode_num_num32)
 {
     const struct num_ext *ext = o->ext;
     uint32_t *d = tow_ptx_row(w, o->d);
@@ -79,7 +80,7 @@ OP(num32)
     return o + 1;
 }
 
-OP(num64)
+OP(decode_num_num64)
 {
     const struct num_ext *ext = o->ext;
     uint64_t *d = tow_ptx_row(w, o->d);
@@ -215,7 +216,7 @@ static int emit_num(struct tow_ptx_decoder *dec, struct tow_ptx_op *op,
     ext->form = *form;
     ext->fn = fn;
     op->ext = ext;
-    op->run = tow_num_row_bytes(form->type) == 8 ? num64 : num32;
+    op->run = tow_num_row_bytes(form->type) == 8 ? decode_num_num64 : decode_num_num32;
     return tow_ptx_emit(dec, op);
 }
 
@@ -297,7 +298,7 @@ static unsigned integer_bits(enum tow_num_type type)
 }
 
 /* One extension of the low `bits` of a row into another row. */
-static tow_ptx_fn *extension(unsigned bits, bool is_signed, bool from_wide, bool to_wide)
+static tow_ptx_fn *decode_num_extension(unsigned bits, bool is_signed, bool from_wide, bool to_wide)
 {
     switch (bits) {
     case 8:
@@ -356,7 +357,7 @@ static int decode_cvt_integer(struct tow_ptx_decoder *dec, enum tow_num_type to,
     if (from_bits < to_bits && to_bits < 32 && from_signed) {
         /* s8 to u16: sign-extended to 16 bits, then as the destination's register wants it */
         struct tow_ptx_op first = op;
-        first.run = extension(from_bits, true, from_wide, false);
+        first.run = decode_num_extension(from_bits, true, from_wide, false);
         first.d = tow_ptx_temp(dec, 'w');
         if ((error = tow_ptx_emit(dec, &first))) {
             return error;
@@ -367,7 +368,7 @@ static int decode_cvt_integer(struct tow_ptx_decoder *dec, enum tow_num_type to,
         is_signed = to_signed;
     } else if (from_bits < to_bits && to_bits == 32 && to_wide) {
         struct tow_ptx_op first = op;
-        first.run = extension(from_bits, from_signed, from_wide, false);
+        first.run = decode_num_extension(from_bits, from_signed, from_wide, false);
         first.d = tow_ptx_temp(dec, 'w');
         if ((error = tow_ptx_emit(dec, &first))) {
             return error;
@@ -377,16 +378,16 @@ static int decode_cvt_integer(struct tow_ptx_decoder *dec, enum tow_num_type to,
         bits = 32;
         is_signed = to_signed;
     }
-    op.run = extension(bits, is_signed, from_wide, to_wide);
+    op.run = decode_num_extension(bits, is_signed, from_wide, to_wide);
     if (!op.run) { /* low bits of a wide row into a wide row: through a 32-bit one */
         struct tow_ptx_op first = op;
-        first.run = extension(bits, is_signed, true, false);
+        first.run = decode_num_extension(bits, is_signed, true, false);
         first.d = tow_ptx_temp(dec, 'w');
         if ((error = tow_ptx_emit(dec, &first))) {
             return error;
         }
         op.a = first.d;
-        op.run = extension(bits, is_signed, false, true);
+        op.run = decode_num_extension(bits, is_signed, false, true);
     }
     return tow_ptx_emit(dec, &op);
 }
@@ -544,7 +545,7 @@ static int decode_cvt(struct tow_ptx_decoder *dec)
  * --------------------------------------------------------------------------------------------------------
  */
 
-OP(testp32)
+OP(decode_num_testp32)
 {
     const uint32_t *a = tow_ptx_row(w, o->a);
     uint32_t m = 0;
@@ -554,7 +555,7 @@ OP(testp32)
     tow_ptx_set_pred(w, o->d, m);
     return o + 1;
 }
-OP(testp64)
+OP(decode_num_testp64)
 {
     const uint64_t *a = tow_ptx_row(w, o->a);
     uint32_t m = 0;
@@ -578,7 +579,7 @@ static int decode_testp(struct tow_ptx_decoder *dec)
     if (op.imm < 0 || (type != PT_F32 && type != PT_F64)) {
         return tow_ptx_unsupported(dec);
     }
-    op.run = type == PT_F32 ? testp32 : testp64;
+    op.run = type == PT_F32 ? decode_num_testp32 : decode_num_testp64;
     int error = tow_ptx_want_operands(dec, 2, 2);
     if (error || (error = tow_ptx_dest(dec, &insn->operands[0], 'p', &op.d)) ||
         (error = tow_ptx_source(dec, &insn->operands[1], tow_ptx_type_kind(type), &op.a))) {

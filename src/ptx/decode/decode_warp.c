@@ -60,7 +60,7 @@ enum {
     SHFL_IDX,
 };
 
-OP(shfl)
+OP(decode_warp_shfl)
 {
     if (o->e != PTX_NO_SLOT && !tow_ptx_gather(w, o, members_of(w, o->e))) {
         return HALT;
@@ -106,7 +106,7 @@ static int decode_shfl(struct tow_ptx_decoder *dec)
     const struct tow_ptx_insn *insn = dec->insn;
     static const char *const modes[] = {"up", "down", "bfly", "idx"};
     bool sync = tow_ptx_has_mod(dec, "sync");
-    struct tow_ptx_op op = {.run = shfl, .imm = -1, .e = PTX_NO_SLOT, .f = PTX_NO_SLOT};
+    struct tow_ptx_op op = {.run = decode_warp_shfl, .imm = -1, .e = PTX_NO_SLOT, .f = PTX_NO_SLOT};
     for (unsigned i = 0; i < 4; i++) {
         op.imm = tow_ptx_has_mod(dec, modes[i]) ? (int64_t)i : op.imm;
     }
@@ -155,7 +155,7 @@ MASKED_OP(vote_among)
     }
 }
 
-OP(vote)
+OP(decode_warp_vote)
 {
     if (o->e == PTX_NO_SLOT) {
         return vote_among(w, o, FULL);
@@ -168,7 +168,7 @@ static int decode_vote(struct tow_ptx_decoder *dec)
     const struct tow_ptx_insn *insn = dec->insn;
     static const char *const modes[] = {"all", "any", "uni", "ballot"};
     bool sync = tow_ptx_has_mod(dec, "sync");
-    struct tow_ptx_op op = {.run = vote, .imm = -1, .e = PTX_NO_SLOT};
+    struct tow_ptx_op op = {.run = decode_warp_vote, .imm = -1, .e = PTX_NO_SLOT};
     for (unsigned i = 0; i < 4; i++) {
         op.imm = tow_ptx_has_mod(dec, modes[i]) ? (int64_t)i : op.imm;
     }
@@ -185,14 +185,14 @@ static int decode_vote(struct tow_ptx_decoder *dec)
     return tow_ptx_emit(dec, &op);
 }
 
-OP(activemask)
+OP(decode_warp_activemask)
 {
     uint32_t value = w->exec;
     LANE_BODY(uint32_t, , value)
 }
 static int decode_activemask(struct tow_ptx_decoder *dec)
 {
-    return tow_ptx_by_signature(dec, "w", activemask, NULL);
+    return tow_ptx_by_signature(dec, "w", decode_warp_activemask, NULL);
 }
 
 /* elect.sync d|p, membermask: the lowest member */
@@ -203,7 +203,7 @@ MASKED_OP(elect_among)
     tow_ptx_set_pred(w, o->f, 1u << leader);
     LANE_BODY(uint32_t, , leader)
 }
-OP(elect)
+OP(decode_warp_elect)
 {
     return tow_ptx_gather(w, o, members_of(w, o->a)) ? by_mask(w, o, o->a, elect_among) : HALT;
 }
@@ -211,7 +211,7 @@ OP(elect)
 static int decode_elect(struct tow_ptx_decoder *dec)
 {
     const struct tow_ptx_insn *insn = dec->insn;
-    struct tow_ptx_op op = {.run = elect};
+    struct tow_ptx_op op = {.run = decode_warp_elect};
     int error = tow_ptx_want_operands(dec, 2, 2);
     if (error) {
         return error;
@@ -257,7 +257,7 @@ MASKED_OP(match_among)
     return o + 1;
 }
 
-OP(match)
+OP(decode_warp_match)
 {
     return tow_ptx_gather(w, o, members_of(w, o->e)) ? by_mask(w, o, o->e, match_among) : HALT;
 }
@@ -267,7 +267,8 @@ static int decode_match(struct tow_ptx_decoder *dec)
 {
     const struct tow_ptx_insn *insn = dec->insn;
     bool all = tow_ptx_has_mod(dec, "all"), wide = tow_ptx_has_mod(dec, "b64");
-    struct tow_ptx_op op = {.run = match, .imm = (all ? 1 : 0) | (wide ? 2 : 0), .f = PTX_NO_SLOT};
+    struct tow_ptx_op op = {
+        .run = decode_warp_match, .imm = (all ? 1 : 0) | (wide ? 2 : 0), .f = PTX_NO_SLOT};
     int error = tow_ptx_want_operands(dec, 3, 3);
     if (error || (error = tow_ptx_dest(dec, &insn->operands[0], 'w', &op.d)) ||
         (insn->operands[0].second &&
@@ -348,7 +349,7 @@ MASKED_OP(redux_among)
     LANE_BODY(uint32_t, , value)
 }
 
-OP(redux)
+OP(decode_warp_redux)
 {
     return tow_ptx_gather(w, o, members_of(w, o->e)) ? by_mask(w, o, o->e, redux_among) : HALT;
 }
@@ -357,7 +358,7 @@ static int decode_redux(struct tow_ptx_decoder *dec)
 {
     const struct tow_ptx_insn *insn = dec->insn;
     static const char *const ops[] = {"add", "min", "max", "and", "or", "xor"};
-    struct tow_ptx_op op = {.run = redux, .imm = -1};
+    struct tow_ptx_op op = {.run = decode_warp_redux, .imm = -1};
     for (unsigned i = 0; i < 6; i++) {
         op.imm = tow_ptx_has_mod(dec, ops[i]) ? (int64_t)i : op.imm;
     }

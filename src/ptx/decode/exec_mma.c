@@ -17,7 +17,7 @@ struct fragment_refs {
 };
 
 /* All lanes have to come; false: parked. */
-static bool together(struct tow_ptx_warp *w, const struct tow_ptx_op *o)
+static bool exec_mma_together(struct tow_ptx_warp *w, const struct tow_ptx_op *o)
 {
     return tow_ptx_gather(w, o, FULL);
 }
@@ -56,8 +56,8 @@ static bool shape_of(const char *mod, struct tow_mma_desc *desc)
 }
 
 /* The registers of a fragment, in braces or, when it is one, bare. */
-static int fragment(struct tow_ptx_decoder *dec, const struct tow_ptx_operand *operand, bool dest,
-                    unsigned count, char kind, struct fragment_refs *ret_refs)
+static int exec_mma_fragment(struct tow_ptx_decoder *dec, const struct tow_ptx_operand *operand,
+                             bool dest, unsigned count, char kind, struct fragment_refs *ret_refs)
 {
     bool vector = operand->kind == OPD_VECTOR;
     if ((vector ? operand->count : 1u) != count || count > FRAGMENT_MAX) {
@@ -117,7 +117,8 @@ static void results_end(struct tow_ptx_warp *w, const struct fragment_refs *refs
     }
 }
 
-static void sources(struct tow_ptx_warp *w, const struct fragment_refs *refs, const void **rows)
+static void exec_mma_sources(struct tow_ptx_warp *w, const struct fragment_refs *refs,
+                             const void **rows)
 {
     for (unsigned i = 0; i < refs->count; i++) {
         rows[i] = tow_ptx_row(w, refs->ref[i]);
@@ -127,14 +128,14 @@ static void sources(struct tow_ptx_warp *w, const struct fragment_refs *refs, co
 OP(run_mma)
 {
     const struct mma_form *form = o->ext;
-    if (!together(w, o)) {
+    if (!exec_mma_together(w, o)) {
         return HALT;
     }
     const void *a[FRAGMENT_MAX], *b[FRAGMENT_MAX], *c[FRAGMENT_MAX];
     struct results r;
-    sources(w, &form->a, a);
-    sources(w, &form->b, b);
-    sources(w, &form->c, c);
+    exec_mma_sources(w, &form->a, a);
+    exec_mma_sources(w, &form->b, b);
+    exec_mma_sources(w, &form->c, c);
     results_begin(w, &form->d, &r);
     form->op.run(&form->op, r.at, a, b, c, NULL);
     results_end(w, &form->d, form->op.desc.d == TOW_MMA_F64, &r);
@@ -155,14 +156,14 @@ static int emit_mma(struct tow_ptx_decoder *dec, const struct tow_mma_desc *desc
     if (tow_mma_find(desc, &form->op)) {
         return tow_ptx_unsupported(dec);
     }
-    if ((error = fragment(dec, &operands[0], true, form->op.d_regs, register_kind(desc->d),
-                          &form->d)) ||
-        (error = fragment(dec, &operands[1], false, form->op.a_regs, register_kind(desc->a),
-                          &form->a)) ||
-        (error = fragment(dec, &operands[2], false, form->op.b_regs, register_kind(desc->b),
-                          &form->b)) ||
-        (error = fragment(dec, &operands[3], false, form->op.c_regs, register_kind(desc->c),
-                          &form->c))) {
+    if ((error = exec_mma_fragment(dec, &operands[0], true, form->op.d_regs, register_kind(desc->d),
+                                   &form->d)) ||
+        (error = exec_mma_fragment(dec, &operands[1], false, form->op.a_regs,
+                                   register_kind(desc->a), &form->a)) ||
+        (error = exec_mma_fragment(dec, &operands[2], false, form->op.b_regs,
+                                   register_kind(desc->b), &form->b)) ||
+        (error = exec_mma_fragment(dec, &operands[3], false, form->op.c_regs,
+                                   register_kind(desc->c), &form->c))) {
         return error;
     }
     struct tow_ptx_op op = {.run = run_mma, .ext = form};
@@ -320,7 +321,7 @@ static const struct tow_ptx_op *move_fragment(struct tow_ptx_warp *w, const stru
                                               bool store)
 {
     const struct wmma_form *form = o->ext;
-    if (!together(w, o)) {
+    if (!exec_mma_together(w, o)) {
         return HALT;
     }
     const uint32_t *strides = form->stride == PTX_NO_SLOT ? NULL : tow_ptx_row(w, form->stride);
@@ -415,8 +416,8 @@ static int decode_wmma_access(struct tow_ptx_decoder *dec, bool store)
     char kind;
     if ((error =
              tow_ptx_address(dec, &insn->operands[store ? 0 : 1], &space, &op.a, &kind, &op.imm)) ||
-        (error = fragment(dec, &insn->operands[store ? 1 : 0], !store, form->fragment.registers,
-                          register_kind(type), &form->refs))) {
+        (error = exec_mma_fragment(dec, &insn->operands[store ? 1 : 0], !store,
+                                   form->fragment.registers, register_kind(type), &form->refs))) {
         return error;
     }
     form->stride = PTX_NO_SLOT;
@@ -473,7 +474,7 @@ OP(run_ldmatrix)
 {
     const struct matrix_form *form = o->ext;
     uint8_t rows[LANES][16];
-    if (!together(w, o) || !row_pointers(w, o, form, ACCESS_READ)) {
+    if (!exec_mma_together(w, o) || !row_pointers(w, o, form, ACCESS_READ)) {
         return HALT;
     }
     memset(rows, 0, sizeof rows);
@@ -495,10 +496,10 @@ OP(run_stmatrix)
     const struct matrix_form *form = o->ext;
     uint8_t rows[LANES][16] = {{0}};
     const void *a[FRAGMENT_MAX];
-    if (!together(w, o) || !row_pointers(w, o, form, ACCESS_WRITE)) {
+    if (!exec_mma_together(w, o) || !row_pointers(w, o, form, ACCESS_WRITE)) {
         return HALT;
     }
-    sources(w, &form->refs, a);
+    exec_mma_sources(w, &form->refs, a);
     tow_matrix_store(&form->form, a, rows);
     FOR_LANES(l, w->exec)
     {
@@ -511,7 +512,7 @@ OP(run_stmatrix)
 
 OP(run_movmatrix)
 {
-    if (!together(w, o)) {
+    if (!exec_mma_together(w, o)) {
         return HALT;
     }
     uint32_t r[LANES];
@@ -561,8 +562,8 @@ static int decode_matrix_access(struct tow_ptx_decoder *dec, bool store)
     if (error ||
         (error =
              tow_ptx_address(dec, &insn->operands[store ? 0 : 1], &space, &op.a, &kind, &op.imm)) ||
-        (error = fragment(dec, &insn->operands[store ? 1 : 0], !store, form->layout.registers, 'w',
-                          &form->refs))) {
+        (error = exec_mma_fragment(dec, &insn->operands[store ? 1 : 0], !store,
+                                   form->layout.registers, 'w', &form->refs))) {
         return error;
     }
     form->at = tow_ptx_at_for(space, kind);

@@ -84,7 +84,7 @@ static const struct tow_ptx_texture *look_up(struct tow_ptx_warp *w, const struc
     return texture;
 }
 
-static uint32_t lane32(const struct tow_ptx_warp *w, uint32_t ref, unsigned lane)
+static uint32_t exec_texture_lane32(const struct tow_ptx_warp *w, uint32_t ref, unsigned lane)
 {
     return ((const uint32_t *)tow_ptx_row(w, ref))[lane];
 }
@@ -95,7 +95,7 @@ static void fetch_args(const struct tow_ptx_warp *w, const struct texture_form *
     *args = (struct tow_ptx_tex_args){.integer = form->integer};
     unsigned spatial = geometries[form->geometry].spatial;
     for (unsigned i = 0; i < geometries[form->geometry].coords; i++) {
-        uint32_t bits = lane32(w, form->coord[i], l);
+        uint32_t bits = exec_texture_lane32(w, form->coord[i], l);
         if (form->integer) {
             args->i[i] = (int32_t)bits;
         } else {
@@ -103,19 +103,19 @@ static void fetch_args(const struct tow_ptx_warp *w, const struct texture_form *
         }
     }
     if (geometries[form->geometry].layered) {
-        args->layer = lane32(w, form->layer, l);
+        args->layer = exec_texture_lane32(w, form->layer, l);
     }
     for (unsigned i = 0; form->offset[0] != MISSING && i < spatial; i++) {
-        args->offset[i] = (int32_t)lane32(w, form->offset[i], l);
+        args->offset[i] = (int32_t)exec_texture_lane32(w, form->offset[i], l);
     }
     args->lod_kind = (enum tow_ptx_tex_lod)form->lod_kind;
     if (form->lod_kind == TOW_PTX_TEX_LOD_LEVEL) {
-        uint32_t bits = lane32(w, form->lod, l);
+        uint32_t bits = exec_texture_lane32(w, form->lod, l);
         args->lod = form->integer ? (float)(int32_t)bits : tow_f32(bits);
     } else if (form->lod_kind == TOW_PTX_TEX_LOD_GRAD) {
         for (unsigned i = 0; i < spatial; i++) {
-            args->dx[i] = tow_f32(lane32(w, form->dx[i], l));
-            args->dy[i] = tow_f32(lane32(w, form->dy[i], l));
+            args->dx[i] = tow_f32(exec_texture_lane32(w, form->dx[i], l));
+            args->dy[i] = tow_f32(exec_texture_lane32(w, form->dy[i], l));
         }
     }
 }
@@ -182,8 +182,9 @@ static int rows_of(struct tow_ptx_decoder *dec, const struct tow_ptx_operand *op
 }
 
 /* Layer and coordinates of {layer, x, y} or {x, y}. */
-static int coordinates(struct tow_ptx_decoder *dec, const struct tow_ptx_operand *operand,
-                       unsigned geometry, char kind, uint32_t *ret_coord, uint32_t *ret_layer)
+static int exec_texture_coordinates(struct tow_ptx_decoder *dec,
+                                    const struct tow_ptx_operand *operand, unsigned geometry,
+                                    char kind, uint32_t *ret_coord, uint32_t *ret_layer)
 {
     uint32_t refs[4];
     unsigned count = geometries[geometry].coords;
@@ -290,7 +291,8 @@ static int decode_fetch(struct tow_ptx_decoder *dec, bool gather)
     }
     char kind = form->integer ? 'w' : 'f';
     if ((error = handle_row(dec, &address->children[0], &form->handle)) ||
-        (error = coordinates(dec, coord, form->geometry, kind, form->coord, &form->layer))) {
+        (error = exec_texture_coordinates(dec, coord, form->geometry, kind, form->coord,
+                                          &form->layer))) {
         return error;
     }
     for (unsigned i = 0; i < form->results; i++) {
@@ -344,7 +346,7 @@ OP(run_query)
         if (!texture) {
             return HALT;
         }
-        uint32_t level = o->b == MISSING ? 0 : lane32(w, o->b, l);
+        uint32_t level = o->b == MISSING ? 0 : exec_texture_lane32(w, o->b, l);
         uint32_t value = tow_ptx_texture_query(texture, (enum tow_ptx_tex_query)o->imm, level);
         /* a texture of one dimension is one row high, a surface none */
         bool row = o->c && o->imm == TOW_PTX_TEX_Q_HEIGHT && value == 0;
@@ -430,9 +432,10 @@ static int surface_lane(struct tow_ptx_warp *w, const struct tow_ptx_op *o,
                         unsigned l, int32_t x, void **ret_at)
 {
     unsigned coords = geometries[form->geometry].coords;
-    int32_t y = coords > 1 ? (int32_t)lane32(w, form->coord[1], l) : 0;
-    int32_t z = coords > 2 ? (int32_t)lane32(w, form->coord[2], l) : 0;
-    uint32_t layer = geometries[form->geometry].layered ? lane32(w, form->layer, l) : 0;
+    int32_t y = coords > 1 ? (int32_t)exec_texture_lane32(w, form->coord[1], l) : 0;
+    int32_t z = coords > 2 ? (int32_t)exec_texture_lane32(w, form->coord[2], l) : 0;
+    uint32_t layer =
+        geometries[form->geometry].layered ? exec_texture_lane32(w, form->layer, l) : 0;
     int r = tow_ptx_surface_at(surface, (enum tow_ptx_surf_mode)form->mode, x, y, z, layer,
                                (uint32_t)form->element * form->count, ret_at);
     if (r == -EFAULT) {
@@ -457,8 +460,9 @@ OP(run_surface_load)
         const struct tow_ptx_texture *surface = look_up(w, o, l, handles[l], &last);
         void *at;
         int found = -1;
-        if (!surface || (found = surface_lane(w, o, form, surface, l,
-                                              (int32_t)lane32(w, form->coord[0], l), &at)) < 0) {
+        if (!surface ||
+            (found = surface_lane(w, o, form, surface, l,
+                                  (int32_t)exec_texture_lane32(w, form->coord[0], l), &at)) < 0) {
             return HALT;
         }
         for (unsigned i = 0; i < form->count; i++) {
@@ -485,7 +489,7 @@ OP(run_surface_store)
     FOR_LANES(l, w->exec)
     {
         const struct tow_ptx_texture *surface = look_up(w, o, l, handles[l], &last);
-        int32_t x = (int32_t)lane32(w, form->coord[0], l);
+        int32_t x = (int32_t)exec_texture_lane32(w, form->coord[0], l);
         void *at;
         int found = -1;
         if (!surface) {
@@ -493,12 +497,13 @@ OP(run_surface_store)
         }
         if (form->formatted) {
             unsigned coords = geometries[form->geometry].coords;
-            int32_t y = coords > 1 ? (int32_t)lane32(w, form->coord[1], l) : 0;
-            int32_t z = coords > 2 ? (int32_t)lane32(w, form->coord[2], l) : 0;
-            uint32_t layer = geometries[form->geometry].layered ? lane32(w, form->layer, l) : 0;
+            int32_t y = coords > 1 ? (int32_t)exec_texture_lane32(w, form->coord[1], l) : 0;
+            int32_t z = coords > 2 ? (int32_t)exec_texture_lane32(w, form->coord[2], l) : 0;
+            uint32_t layer =
+                geometries[form->geometry].layered ? exec_texture_lane32(w, form->layer, l) : 0;
             uint32_t texel[4] = {0, 0, 0, 0};
             for (unsigned i = 0; i < form->count; i++) {
-                texel[i] = lane32(w, form->data[i], l);
+                texel[i] = exec_texture_lane32(w, form->data[i], l);
             }
             if (tow_ptx_surface_store(surface, (enum tow_ptx_surf_mode)form->mode, x, y, z, layer,
                                       texel)) {
@@ -521,8 +526,8 @@ OP(run_surface_store)
     return o + 1;
 }
 
-static uint64_t reduce(const struct surface_form *form, bool is_signed, uint64_t old,
-                       uint64_t value)
+static uint64_t exec_texture_reduce(const struct surface_form *form, bool is_signed, uint64_t old,
+                                    uint64_t value)
 {
     bool less;
     switch (form->red) {
@@ -548,13 +553,15 @@ static void reduce_at(const struct surface_form *form, bool is_signed, void *at,
 {
     if (form->element == 8) {
         uint64_t *p = at, old = __atomic_load_n(p, __ATOMIC_RELAXED);
-        while (!__atomic_compare_exchange_n(p, &old, reduce(form, is_signed, old, value), true,
+        while (!__atomic_compare_exchange_n(p, &old,
+                                            exec_texture_reduce(form, is_signed, old, value), true,
                                             __ATOMIC_RELAXED, __ATOMIC_RELAXED)) {
         }
     } else {
         uint32_t *p = at, old = __atomic_load_n(p, __ATOMIC_RELAXED);
-        while (!__atomic_compare_exchange_n(p, &old, (uint32_t)reduce(form, is_signed, old, value),
-                                            true, __ATOMIC_RELAXED, __ATOMIC_RELAXED)) {
+        while (!__atomic_compare_exchange_n(
+            p, &old, (uint32_t)exec_texture_reduce(form, is_signed, old, value), true,
+            __ATOMIC_RELAXED, __ATOMIC_RELAXED)) {
         }
     }
 }
@@ -568,7 +575,7 @@ OP(run_surface_reduce)
     FOR_LANES(l, w->exec)
     {
         const struct tow_ptx_texture *surface = look_up(w, o, l, handles[l], &last);
-        int32_t x = (int32_t)lane32(w, form->coord[0], l);
+        int32_t x = (int32_t)exec_texture_lane32(w, form->coord[0], l);
         bool is_signed = form->is_signed;
         void *at;
         if (!surface) {
@@ -686,7 +693,8 @@ static int decode_surface(struct tow_ptx_decoder *dec, enum surface_kind what)
         return tow_ptx_bad(dec, "[surface, {coordinates}] is expected");
     }
     if ((error = handle_row(dec, &address->children[0], &form->handle)) ||
-        (error = coordinates(dec, coord, form->geometry, 'w', form->coord, &form->layer))) {
+        (error = exec_texture_coordinates(dec, coord, form->geometry, 'w', form->coord,
+                                          &form->layer))) {
         return error;
     }
     bool vector = data->kind == OPD_VECTOR;

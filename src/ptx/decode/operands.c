@@ -57,12 +57,12 @@ OP(address_dynamic64)
         ((uint32_t *)w->base[BASE_BLOCK])[BROW_DYNAMIC_BASE * LANES] + (uint64_t)o->imm;
     LANE_BODY(uint64_t, , value)
 }
-OP(fill32)
+OP(operands_fill32)
 {
     uint32_t value = (uint32_t)o->imm;
     LANE_BODY(uint32_t, , value)
 }
-OP(fill64)
+OP(operands_fill64)
 {
     uint64_t value = (uint64_t)o->imm;
     LANE_BODY(uint64_t, , value)
@@ -79,7 +79,7 @@ int tow_ptx_symbol_row(struct tow_ptx_decoder *dec, const struct tow_ptx_operand
             tow_ptx_want(dec->program, symbol->func, dec->insn->line);
         }
         op.imm += (int64_t)(WINDOW_FUNCTION + (uint64_t)symbol->func->index * FUNCTION_STRIDE);
-        op.run = fill64;
+        op.run = operands_fill64;
     } else if (symbol && symbol->kind == SYM_VAR) {
         const struct tow_ptx_var *var = symbol->var;
         switch (var->space) {
@@ -102,7 +102,7 @@ int tow_ptx_symbol_row(struct tow_ptx_decoder *dec, const struct tow_ptx_operand
                 op.run = wide ? address_dynamic64 : address_dynamic32;
             } else {
                 op.imm += (int64_t)var->offset;
-                op.run = wide ? fill64 : fill32;
+                op.run = wide ? operands_fill64 : operands_fill32;
             }
             break;
         default:
@@ -111,7 +111,8 @@ int tow_ptx_symbol_row(struct tow_ptx_decoder *dec, const struct tow_ptx_operand
     } else {
         return tow_ptx_bad(dec, "a label has no address");
     }
-    if (!wide && op.run != address_local32 && op.run != address_dynamic32 && op.run != fill32) {
+    if (!wide && op.run != address_local32 && op.run != address_dynamic32 &&
+        op.run != operands_fill32) {
         return tow_ptx_bad(dec, "the address needs a 64-bit register");
     }
     return tow_ptx_emit(dec, &op);
@@ -141,7 +142,7 @@ OP(read_explicit_cluster)
     tow_ptx_set_pred(w, o->d, set ? FULL : 0);
     return o + 1;
 }
-OP(widen)
+OP(operands_widen)
 {
     const uint32_t *a = tow_ptx_row(w, o->a);
     LANE_BODY(uint64_t, , a[l])
@@ -181,7 +182,7 @@ static int sreg_source(struct tow_ptx_decoder *dec, uint32_t number, char kind, 
         ref = REF(BASE_WARP, number * 128);
     }
     if (error == 0 && is == 'w' && row_kind(kind) == 'l') {
-        op = (struct tow_ptx_op){.run = widen, .a = ref, .d = tow_ptx_temp(dec, 'l')};
+        op = (struct tow_ptx_op){.run = operands_widen, .a = ref, .d = tow_ptx_temp(dec, 'l')};
         ref = op.d;
         is = 'l';
         error = tow_ptx_emit(dec, &op);

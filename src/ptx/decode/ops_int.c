@@ -13,18 +13,18 @@ typedef int64_t s64;
 
 /* ---- add, sub, mul, mad ---- */
 
-OP2(add16, u32, u32, u32, H(a + b))
-OP2(add32, u32, u32, u32, a + b)
-OP2(add64, u64, u64, u64, a + b)
-OP2(sub16, u32, u32, u32, H(a - b))
-OP2(sub32, u32, u32, u32, a - b)
-OP2(sub64, u64, u64, u64, a - b)
-OP2(mul16, u32, u32, u32, H(a *b))
-OP2(mul32, u32, u32, u32, a *b)
-OP2(mul64, u64, u64, u64, a *b)
-OP3(mad16, u32, u32, u32, u32, H(a *b + c))
-OP3(mad32, u32, u32, u32, u32, a *b + c)
-OP3(mad64, u64, u64, u64, u64, a *b + c)
+OP2(ops_int_add16, u32, u32, u32, H(a + b))
+OP2(ops_int_add32, u32, u32, u32, a + b)
+OP2(ops_int_add64, u64, u64, u64, a + b)
+OP2(ops_int_sub16, u32, u32, u32, H(a - b))
+OP2(ops_int_sub32, u32, u32, u32, a - b)
+OP2(ops_int_sub64, u64, u64, u64, a - b)
+OP2(ops_int_mul16, u32, u32, u32, H(a *b))
+OP2(ops_int_mul32, u32, u32, u32, a *b)
+OP2(ops_int_mul64, u64, u64, u64, a *b)
+OP3(ops_int_mad16, u32, u32, u32, u32, H(a *b + c))
+OP3(ops_int_mad32, u32, u32, u32, u32, a *b + c)
+OP3(ops_int_mad64, u64, u64, u64, u64, a *b + c)
 
 static inline u32 clamp_s32(s64 x)
 {
@@ -35,7 +35,7 @@ OP2(sub_sat, u32, s32, s32, clamp_s32((s64)a - b))
 OP3(mad_hi_sat, u32, s32, s32, s32, clamp_s32((((s64)a * b) >> 32) + c))
 
 #define PAIR(expr_lo, expr_hi) (H(expr_lo) | (u32)H(expr_hi) << 16)
-OP2(add16x2, u32, u32, u32, PAIR(a + b, (a >> 16) + (b >> 16)))
+OP2(ops_int_add16x2, u32, u32, u32, PAIR(a + b, (a >> 16) + (b >> 16)))
 OP2(min_u16x2, u32, u32, u32,
     PAIR(H(a) < H(b) ? a : b, H(a >> 16) < H(b >> 16) ? a >> 16 : b >> 16))
 OP2(max_u16x2, u32, u32, u32,
@@ -44,16 +44,16 @@ OP2(min_s16x2, u32, u32, u32,
     PAIR(SH(a) < SH(b) ? a : b, SH(a >> 16) < SH(b >> 16) ? a >> 16 : b >> 16))
 OP2(max_s16x2, u32, u32, u32,
     PAIR(SH(a) > SH(b) ? a : b, SH(a >> 16) > SH(b >> 16) ? a >> 16 : b >> 16))
-static inline u32 relu16(s32 x)
+static inline u32 ops_int_relu16(s32 x)
 {
     return x < 0 ? 0 : (u32)x;
 }
 OP2(min_relu_s16x2, u32, u32, u32,
-    PAIR(relu16(SH(a) < SH(b) ? SH(a) : SH(b)),
-         relu16(SH(a >> 16) < SH(b >> 16) ? SH(a >> 16) : SH(b >> 16))))
+    PAIR(ops_int_relu16(SH(a) < SH(b) ? SH(a) : SH(b)),
+         ops_int_relu16(SH(a >> 16) < SH(b >> 16) ? SH(a >> 16) : SH(b >> 16))))
 OP2(max_relu_s16x2, u32, u32, u32,
-    PAIR(relu16(SH(a) > SH(b) ? SH(a) : SH(b)),
-         relu16(SH(a >> 16) > SH(b >> 16) ? SH(a >> 16) : SH(b >> 16))))
+    PAIR(ops_int_relu16(SH(a) > SH(b) ? SH(a) : SH(b)),
+         ops_int_relu16(SH(a >> 16) > SH(b >> 16) ? SH(a >> 16) : SH(b >> 16))))
 OP2(min_relu_s32, u32, s32, s32, (a < b ? a : b) < 0 ? 0 : (a < b ? a : b))
 OP2(max_relu_s32, u32, s32, s32, (a > b ? a : b) < 0 ? 0 : (a > b ? a : b))
 
@@ -78,19 +78,20 @@ OP3(mad_wide_s16, u32, u32, u32, u32, (u32)(SH(a) * SH(b)) + c)
 OP3(mad_wide_u32, u64, u32, u32, u64, (u64)a *b + c)
 OP3(mad_wide_s32, u64, s32, s32, u64, (u64)((s64)a *b) + c)
 
-static inline s32 low24(s32 x)
+static inline s32 ops_int_low24(s32 x)
 {
     return (s32)((u32)x << 8) >> 8;
 }
 OP2(mul24_lo_u32, u32, u32, u32, (a & 0xffffffu) * (b & 0xffffffu))
-OP2(mul24_lo_s32, u32, s32, s32, (u32)((s64)low24(a) * low24(b)))
+OP2(mul24_lo_s32, u32, s32, s32, (u32)((s64)ops_int_low24(a) * ops_int_low24(b)))
 OP2(mul24_hi_u32, u32, u32, u32, ((u64)(a & 0xffffffu) * (b & 0xffffffu)) >> 16)
-OP2(mul24_hi_s32, u32, s32, s32, ((s64)low24(a) * low24(b)) >> 16)
+OP2(mul24_hi_s32, u32, s32, s32, ((s64)ops_int_low24(a) * ops_int_low24(b)) >> 16)
 OP3(mad24_lo_u32, u32, u32, u32, u32, (a & 0xffffffu) * (b & 0xffffffu) + c)
-OP3(mad24_lo_s32, u32, s32, s32, u32, (u32)((s64)low24(a) * low24(b)) + c)
+OP3(mad24_lo_s32, u32, s32, s32, u32, (u32)((s64)ops_int_low24(a) * ops_int_low24(b)) + c)
 OP3(mad24_hi_u32, u32, u32, u32, u32, (u32)(((u64)(a & 0xffffffu) * (b & 0xffffffu)) >> 16) + c)
-OP3(mad24_hi_s32, u32, s32, s32, u32, (u32)(((s64)low24(a) * low24(b)) >> 16) + c)
-OP3(mad24_hi_sat, u32, s32, s32, s32, clamp_s32((((s64)low24(a) * low24(b)) >> 16) + c))
+OP3(mad24_hi_s32, u32, s32, s32, u32, (u32)(((s64)ops_int_low24(a) * ops_int_low24(b)) >> 16) + c)
+OP3(mad24_hi_sat, u32, s32, s32, s32,
+    clamp_s32((((s64)ops_int_low24(a) * ops_int_low24(b)) >> 16) + c))
 
 /* ---- carry: a bit a lane, in a predicate row of the frame that the decoder names in e ---- */
 
@@ -178,60 +179,60 @@ static inline u64 rem_s64(s64 a, s64 b)
 {
     return b == -1 ? 0 : b ? (u64)(a % b) : ~0ull;
 }
-OP2(div16u, u32, u32, u32, div_u16(a, b))
-OP2(div16s, u32, u32, u32, div_s16(a, b))
-OP2(div32u, u32, u32, u32, b ? a / b : FULL)
-OP2(div32s, u32, s32, s32, div_s32(a, b))
-OP2(div64u, u64, u64, u64, b ? a / b : ~0ull)
-OP2(div64s, u64, s64, s64, div_s64(a, b))
-OP2(rem16u, u32, u32, u32, rem_u16(a, b))
-OP2(rem16s, u32, u32, u32, rem_s16(a, b))
-OP2(rem32u, u32, u32, u32, b ? a % b : FULL)
-OP2(rem32s, u32, s32, s32, rem_s32(a, b))
-OP2(rem64u, u64, u64, u64, b ? a % b : ~0ull)
-OP2(rem64s, u64, s64, s64, rem_s64(a, b))
+OP2(ops_int_div16u, u32, u32, u32, div_u16(a, b))
+OP2(ops_int_div16s, u32, u32, u32, div_s16(a, b))
+OP2(ops_int_div32u, u32, u32, u32, b ? a / b : FULL)
+OP2(ops_int_div32s, u32, s32, s32, div_s32(a, b))
+OP2(ops_int_div64u, u64, u64, u64, b ? a / b : ~0ull)
+OP2(ops_int_div64s, u64, s64, s64, div_s64(a, b))
+OP2(ops_int_rem16u, u32, u32, u32, rem_u16(a, b))
+OP2(ops_int_rem16s, u32, u32, u32, rem_s16(a, b))
+OP2(ops_int_rem32u, u32, u32, u32, b ? a % b : FULL)
+OP2(ops_int_rem32s, u32, s32, s32, rem_s32(a, b))
+OP2(ops_int_rem64u, u64, u64, u64, b ? a % b : ~0ull)
+OP2(ops_int_rem64s, u64, s64, s64, rem_s64(a, b))
 
 /* ---- abs, neg, min, max, sad ---- */
 
-OP1(abs16, u32, u32, H(SH(a) < 0 ? -SH(a) : SH(a)))
-OP1(abs32, u32, s32, a < 0 ? 0u - (u32)a : (u32)a)
-OP1(abs64, u64, s64, a < 0 ? 0ull - (u64)a : (u64)a)
-OP1(neg16, u32, u32, H(0u - a))
-OP1(neg32, u32, u32, 0u - a)
-OP1(neg64, u64, u64, 0ull - a)
-OP2(min16u, u32, u32, u32, H(a) < H(b) ? H(a) : H(b))
-OP2(min16s, u32, u32, u32, H(SH(a) < SH(b) ? a : b))
-OP2(min32u, u32, u32, u32, a < b ? a : b)
-OP2(min32s, u32, s32, s32, a < b ? a : b)
-OP2(min64u, u64, u64, u64, a < b ? a : b)
-OP2(min64s, u64, s64, s64, a < b ? a : b)
-OP2(max16u, u32, u32, u32, H(a) > H(b) ? H(a) : H(b))
-OP2(max16s, u32, u32, u32, H(SH(a) > SH(b) ? a : b))
-OP2(max32u, u32, u32, u32, a > b ? a : b)
-OP2(max32s, u32, s32, s32, a > b ? a : b)
-OP2(max64u, u64, u64, u64, a > b ? a : b)
-OP2(max64s, u64, s64, s64, a > b ? a : b)
-OP3(sad16u, u32, u32, u32, u32, H(c + (H(a) < H(b) ? b - a : a - b)))
-OP3(sad16s, u32, u32, u32, u32, H(c + (u32)(SH(a) < SH(b) ? SH(b) - SH(a) : SH(a) - SH(b))))
-OP3(sad32u, u32, u32, u32, u32, c + (a < b ? b - a : a - b))
-OP3(sad32s, u32, s32, s32, u32, c + (a < b ? (u32)b - (u32)a : (u32)a - (u32)b))
-OP3(sad64u, u64, u64, u64, u64, c + (a < b ? b - a : a - b))
-OP3(sad64s, u64, s64, s64, u64, c + (a < b ? (u64)b - (u64)a : (u64)a - (u64)b))
+OP1(ops_int_abs16, u32, u32, H(SH(a) < 0 ? -SH(a) : SH(a)))
+OP1(ops_int_abs32, u32, s32, a < 0 ? 0u - (u32)a : (u32)a)
+OP1(ops_int_abs64, u64, s64, a < 0 ? 0ull - (u64)a : (u64)a)
+OP1(ops_int_neg16, u32, u32, H(0u - a))
+OP1(ops_int_neg32, u32, u32, 0u - a)
+OP1(ops_int_neg64, u64, u64, 0ull - a)
+OP2(ops_int_min16u, u32, u32, u32, H(a) < H(b) ? H(a) : H(b))
+OP2(ops_int_min16s, u32, u32, u32, H(SH(a) < SH(b) ? a : b))
+OP2(ops_int_min32u, u32, u32, u32, a < b ? a : b)
+OP2(ops_int_min32s, u32, s32, s32, a < b ? a : b)
+OP2(ops_int_min64u, u64, u64, u64, a < b ? a : b)
+OP2(ops_int_min64s, u64, s64, s64, a < b ? a : b)
+OP2(ops_int_max16u, u32, u32, u32, H(a) > H(b) ? H(a) : H(b))
+OP2(ops_int_max16s, u32, u32, u32, H(SH(a) > SH(b) ? a : b))
+OP2(ops_int_max32u, u32, u32, u32, a > b ? a : b)
+OP2(ops_int_max32s, u32, s32, s32, a > b ? a : b)
+OP2(ops_int_max64u, u64, u64, u64, a > b ? a : b)
+OP2(ops_int_max64s, u64, s64, s64, a > b ? a : b)
+OP3(ops_int_sad16u, u32, u32, u32, u32, H(c + (H(a) < H(b) ? b - a : a - b)))
+OP3(ops_int_sad16s, u32, u32, u32, u32, H(c + (u32)(SH(a) < SH(b) ? SH(b) - SH(a) : SH(a) - SH(b))))
+OP3(ops_int_sad32u, u32, u32, u32, u32, c + (a < b ? b - a : a - b))
+OP3(ops_int_sad32s, u32, s32, s32, u32, c + (a < b ? (u32)b - (u32)a : (u32)a - (u32)b))
+OP3(ops_int_sad64u, u64, u64, u64, u64, c + (a < b ? b - a : a - b))
+OP3(ops_int_sad64s, u64, s64, s64, u64, c + (a < b ? (u64)b - (u64)a : (u64)a - (u64)b))
 
 /* ---- logic, shifts ---- */
 
-OP2(and32, u32, u32, u32, a &b)
-OP2(or32, u32, u32, u32, a | b)
-OP2(xor32, u32, u32, u32, a ^ b)
-OP2(and64, u64, u64, u64, a &b)
-OP2(or64, u64, u64, u64, a | b)
-OP2(xor64, u64, u64, u64, a ^ b)
-OP1(not16, u32, u32, H(~a))
-OP1(not32, u32, u32, ~a)
-OP1(not64, u64, u64, ~a)
-OP1(cnot16, u32, u32, H(a) ? 0u : 1u)
-OP1(cnot32, u32, u32, a ? 0u : 1u)
-OP1(cnot64, u64, u64, a ? 0ull : 1ull)
+OP2(ops_int_and32, u32, u32, u32, a &b)
+OP2(ops_int_or32, u32, u32, u32, a | b)
+OP2(ops_int_xor32, u32, u32, u32, a ^ b)
+OP2(ops_int_and64, u64, u64, u64, a &b)
+OP2(ops_int_or64, u64, u64, u64, a | b)
+OP2(ops_int_xor64, u64, u64, u64, a ^ b)
+OP1(ops_int_not16, u32, u32, H(~a))
+OP1(ops_int_not32, u32, u32, ~a)
+OP1(ops_int_not64, u64, u64, ~a)
+OP1(ops_int_cnot16, u32, u32, H(a) ? 0u : 1u)
+OP1(ops_int_cnot32, u32, u32, a ? 0u : 1u)
+OP1(ops_int_cnot64, u64, u64, a ? 0ull : 1ull)
 #define PRED_OP(fn, EXPR)                                                                          \
     OP(fn)                                                                                         \
     {                                                                                              \
@@ -247,27 +248,27 @@ OP(not_pred)
     tow_ptx_set_pred(w, o->d, ~tow_ptx_pred(w, o->a));
     return o + 1;
 }
-OP2(shl16, u32, u32, u32, b > 15 ? 0u : H(a << b))
-OP2(shl32, u32, u32, u32, b > 31 ? 0u : a << (b & 31))
-OP2(shl64, u64, u64, u32, b > 63 ? 0ull : a << (b & 63))
-OP2(shr16u, u32, u32, u32, b > 15 ? 0u : (u32)H(a) >> b)
-OP2(shr16s, u32, u32, u32, H(SH(a) >> (b > 15 ? 15 : b)))
-OP2(shr32u, u32, u32, u32, b > 31 ? 0u : a >> (b & 31))
-OP2(shr32s, u32, s32, u32, a >> (b > 31 ? 31 : b))
-OP2(shr64u, u64, u64, u32, b > 63 ? 0ull : a >> (b & 63))
-OP2(shr64s, u64, s64, u32, a >> (b > 63 ? 63 : b))
-static inline u32 funnel(u32 low, u32 high, u32 shift, bool left, bool clamp)
+OP2(ops_int_shl16, u32, u32, u32, b > 15 ? 0u : H(a << b))
+OP2(ops_int_shl32, u32, u32, u32, b > 31 ? 0u : a << (b & 31))
+OP2(ops_int_shl64, u64, u64, u32, b > 63 ? 0ull : a << (b & 63))
+OP2(ops_int_shr16u, u32, u32, u32, b > 15 ? 0u : (u32)H(a) >> b)
+OP2(ops_int_shr16s, u32, u32, u32, H(SH(a) >> (b > 15 ? 15 : b)))
+OP2(ops_int_shr32u, u32, u32, u32, b > 31 ? 0u : a >> (b & 31))
+OP2(ops_int_shr32s, u32, s32, u32, a >> (b > 31 ? 31 : b))
+OP2(ops_int_shr64u, u64, u64, u32, b > 63 ? 0ull : a >> (b & 63))
+OP2(ops_int_shr64s, u64, s64, u32, a >> (b > 63 ? 63 : b))
+static inline u32 ops_int_funnel(u32 low, u32 high, u32 shift, bool left, bool clamp)
 {
     u64 both = (u64)high << 32 | low;
     u32 n = clamp ? (shift > 32 ? 32 : shift) : shift & 31;
     return left ? (u32)(both << n >> 32) : (u32)(both >> n);
 }
-OP3(shf_l_clamp, u32, u32, u32, u32, funnel(a, b, c, true, true))
-OP3(shf_l_wrap, u32, u32, u32, u32, funnel(a, b, c, true, false))
-OP3(shf_r_clamp, u32, u32, u32, u32, funnel(a, b, c, false, true))
-OP3(shf_r_wrap, u32, u32, u32, u32, funnel(a, b, c, false, false))
+OP3(shf_l_clamp, u32, u32, u32, u32, ops_int_funnel(a, b, c, true, true))
+OP3(shf_l_wrap, u32, u32, u32, u32, ops_int_funnel(a, b, c, true, false))
+OP3(shf_r_clamp, u32, u32, u32, u32, ops_int_funnel(a, b, c, false, true))
+OP3(shf_r_wrap, u32, u32, u32, u32, ops_int_funnel(a, b, c, false, false))
 
-OP(lop3)
+OP(ops_int_lop3)
 {
     const u32 *pa = tow_ptx_row(w, o->a), *pb = tow_ptx_row(w, o->b), *pc = tow_ptx_row(w, o->c);
     u32 t[8];
@@ -282,19 +283,20 @@ OP(lop3)
 
 /* ---- bit fields ---- */
 
-OP1(popc32, u32, u32, __builtin_popcount(a))
-OP1(popc64, u32, u64, __builtin_popcountll(a))
-OP1(clz32, u32, u32, a ? __builtin_clz(a) : 32)
-OP1(clz64, u32, u64, a ? __builtin_clzll(a) : 64)
-static inline u32 reverse32(u32 x)
+OP1(ops_int_popc32, u32, u32, __builtin_popcount(a))
+OP1(ops_int_popc64, u32, u64, __builtin_popcountll(a))
+OP1(ops_int_clz32, u32, u32, a ? __builtin_clz(a) : 32)
+OP1(ops_int_clz64, u32, u64, a ? __builtin_clzll(a) : 64)
+static inline u32 ops_int_reverse32(u32 x)
 {
     x = (x >> 1 & 0x55555555u) | (x & 0x55555555u) << 1;
     x = (x >> 2 & 0x33333333u) | (x & 0x33333333u) << 2;
     x = (x >> 4 & 0x0f0f0f0fu) | (x & 0x0f0f0f0fu) << 4;
     return __builtin_bswap32(x);
 }
-OP1(brev32, u32, u32, reverse32(a))
-OP1(brev64, u64, u64, (u64)reverse32((u32)a) << 32 | reverse32((u32)(a >> 32)))
+OP1(ops_int_brev32, u32, u32, ops_int_reverse32(a))
+OP1(ops_int_brev64, u64, u64,
+    (u64)ops_int_reverse32((u32)a) << 32 | ops_int_reverse32((u32)(a >> 32)))
 static inline u32 find_high(u64 a, unsigned bits, bool shift)
 {
     if (!a) {
@@ -312,7 +314,7 @@ OP1(bfind_shift_s32, u32, s32, find_high((u32)(a < 0 ? ~a : a), 32, true))
 OP1(bfind_shift_u64, u32, u64, find_high(a, 64, true))
 OP1(bfind_shift_s64, u32, s64, find_high((u64)(a < 0 ? ~a : a), 64, true))
 
-static inline u64 extract(u64 a, u32 pos, u32 length, unsigned bits, bool is_signed)
+static inline u64 ops_int_extract(u64 a, u32 pos, u32 length, unsigned bits, bool is_signed)
 {
     if (bits == 32) { /* of 32 bits the hardware reads a byte; of 64 the whole of both counts */
         pos &= 255;
@@ -333,10 +335,10 @@ static inline u64 extract(u64 a, u32 pos, u32 length, unsigned bits, bool is_sig
     u64 keep = length >= 64 ? ~0ull : (1ull << length) - 1;
     return ((field & keep) | (sign & ~keep)) & all;
 }
-OP3(bfe_u32, u32, u32, u32, u32, extract(a, b, c, 32, false))
-OP3(bfe_s32, u32, u32, u32, u32, extract(a, b, c, 32, true))
-OP3(bfe_u64, u64, u64, u32, u32, extract(a, b, c, 64, false))
-OP3(bfe_s64, u64, u64, u32, u32, extract(a, b, c, 64, true))
+OP3(bfe_u32, u32, u32, u32, u32, ops_int_extract(a, b, c, 32, false))
+OP3(bfe_s32, u32, u32, u32, u32, ops_int_extract(a, b, c, 32, true))
+OP3(bfe_u64, u64, u64, u32, u32, ops_int_extract(a, b, c, 64, false))
+OP3(bfe_s64, u64, u64, u32, u32, ops_int_extract(a, b, c, 64, true))
 static inline u64 field_mask(u32 pos, u32 length, unsigned bits)
 {
     u64 keep = length >= 64 ? ~0ull : (1ull << length) - 1;
@@ -352,11 +354,11 @@ static inline u64 field_mask(u32 pos, u32 length, unsigned bits)
                   T moved = pos < bits ? (T)(pa[l] << (pos & (bits - 1))) : 0;                     \
                   , (pb[l] & ~m) | (moved & m))                                                    \
     }
-BFI(bfi32, u32, 32)
-BFI(bfi64, u64, 64)
+BFI(ops_int_bfi32, u32, 32)
+BFI(ops_int_bfi64, u64, 64)
 OP2(bmsk_clamp, u32, u32, u32, a > 31 ? 0 : (b > 31 ? FULL : (1u << (b & 31)) - 1u) << (a & 31))
 OP2(bmsk_wrap, u32, u32, u32, ((1u << (b & 31)) - 1u) << (a & 31))
-static inline u32 extend(u32 a, u32 bits, bool is_signed, bool wrap)
+static inline u32 ops_int_extend(u32 a, u32 bits, bool is_signed, bool wrap)
 {
     u32 n = wrap ? bits & 31 : bits;
     if (!wrap && n >= 32) {
@@ -367,10 +369,10 @@ static inline u32 extend(u32 a, u32 bits, bool is_signed, bool wrap)
     }
     return is_signed ? (u32)((s32)(a << (32 - n)) >> (32 - n)) : a & ((1u << n) - 1u);
 }
-OP2(szext_clamp_u, u32, u32, u32, extend(a, b, false, false))
-OP2(szext_clamp_s, u32, u32, u32, extend(a, b, true, false))
-OP2(szext_wrap_u, u32, u32, u32, extend(a, b, false, true))
-OP2(szext_wrap_s, u32, u32, u32, extend(a, b, true, true))
+OP2(szext_clamp_u, u32, u32, u32, ops_int_extend(a, b, false, false))
+OP2(szext_clamp_s, u32, u32, u32, ops_int_extend(a, b, true, false))
+OP2(szext_wrap_u, u32, u32, u32, ops_int_extend(a, b, false, true))
+OP2(szext_wrap_s, u32, u32, u32, ops_int_extend(a, b, true, true))
 
 /* fns: position of the n-th set bit from `base` upwards (n > 0) or downwards (n < 0) */
 static u32 find_nth(u32 mask, u32 base, s32 offset)
@@ -389,9 +391,9 @@ static u32 find_nth(u32 mask, u32 base, s32 offset)
     }
     return FULL;
 }
-OP3(fns, u32, u32, u32, s32, find_nth(a, b, c))
+OP3(ops_int_fns, u32, u32, u32, s32, find_nth(a, b, c))
 
-static u32 permute(u32 a, u32 b, u32 select)
+static u32 ops_int_permute(u32 a, u32 b, u32 select)
 {
     u64 both = (u64)b << 32 | a;
     u32 result = 0;
@@ -415,9 +417,9 @@ static u32 permute_mode(u32 a, u32 b, u32 c, unsigned mode)
         {0x0000, 0x1110, 0x2210, 0x3210}, /* ecr */
         {0x1010, 0x3232, 0x1010, 0x3232}, /* rc16 */
     };
-    return permute(a, b, selectors[mode][c & 3]);
+    return ops_int_permute(a, b, selectors[mode][c & 3]);
 }
-OP3(prmt, u32, u32, u32, u32, permute(a, b, c))
+OP3(ops_int_prmt, u32, u32, u32, u32, ops_int_permute(a, b, c))
 OP3(prmt_f4e, u32, u32, u32, u32, permute_mode(a, b, c, 0))
 OP3(prmt_b4e, u32, u32, u32, u32, permute_mode(a, b, c, 1))
 OP3(prmt_rc8, u32, u32, u32, u32, permute_mode(a, b, c, 2))
@@ -431,14 +433,14 @@ static inline s32 byte_of(u32 x, unsigned i, bool is_signed)
 {
     return is_signed ? (s32)(int8_t)(x >> (i * 8)) : (s32)(x >> (i * 8) & 255);
 }
-static inline u32 dot4(u32 a, u32 b, u32 c, bool sa, bool sb)
+static inline u32 ops_int_dot4(u32 a, u32 b, u32 c, bool sa, bool sb)
 {
     for (unsigned i = 0; i < 4; i++) {
         c += (u32)(byte_of(a, i, sa) * byte_of(b, i, sb));
     }
     return c;
 }
-static inline u32 dot2(u32 a, u32 b, u32 c, bool sa, bool sb, unsigned first)
+static inline u32 ops_int_dot2(u32 a, u32 b, u32 c, bool sa, bool sb, unsigned first)
 {
     for (unsigned i = 0; i < 2; i++) {
         s32 half = sa ? (s32)(int16_t)(a >> (i * 16)) : (s32)(a >> (i * 16) & 0xffff);
@@ -446,18 +448,18 @@ static inline u32 dot2(u32 a, u32 b, u32 c, bool sa, bool sb, unsigned first)
     }
     return c;
 }
-OP3(dp4a_uu, u32, u32, u32, u32, dot4(a, b, c, false, false))
-OP3(dp4a_us, u32, u32, u32, u32, dot4(a, b, c, false, true))
-OP3(dp4a_su, u32, u32, u32, u32, dot4(a, b, c, true, false))
-OP3(dp4a_ss, u32, u32, u32, u32, dot4(a, b, c, true, true))
-OP3(dp2a_lo_uu, u32, u32, u32, u32, dot2(a, b, c, false, false, 0))
-OP3(dp2a_lo_us, u32, u32, u32, u32, dot2(a, b, c, false, true, 0))
-OP3(dp2a_lo_su, u32, u32, u32, u32, dot2(a, b, c, true, false, 0))
-OP3(dp2a_lo_ss, u32, u32, u32, u32, dot2(a, b, c, true, true, 0))
-OP3(dp2a_hi_uu, u32, u32, u32, u32, dot2(a, b, c, false, false, 2))
-OP3(dp2a_hi_us, u32, u32, u32, u32, dot2(a, b, c, false, true, 2))
-OP3(dp2a_hi_su, u32, u32, u32, u32, dot2(a, b, c, true, false, 2))
-OP3(dp2a_hi_ss, u32, u32, u32, u32, dot2(a, b, c, true, true, 2))
+OP3(dp4a_uu, u32, u32, u32, u32, ops_int_dot4(a, b, c, false, false))
+OP3(dp4a_us, u32, u32, u32, u32, ops_int_dot4(a, b, c, false, true))
+OP3(dp4a_su, u32, u32, u32, u32, ops_int_dot4(a, b, c, true, false))
+OP3(dp4a_ss, u32, u32, u32, u32, ops_int_dot4(a, b, c, true, true))
+OP3(dp2a_lo_uu, u32, u32, u32, u32, ops_int_dot2(a, b, c, false, false, 0))
+OP3(dp2a_lo_us, u32, u32, u32, u32, ops_int_dot2(a, b, c, false, true, 0))
+OP3(dp2a_lo_su, u32, u32, u32, u32, ops_int_dot2(a, b, c, true, false, 0))
+OP3(dp2a_lo_ss, u32, u32, u32, u32, ops_int_dot2(a, b, c, true, true, 0))
+OP3(dp2a_hi_uu, u32, u32, u32, u32, ops_int_dot2(a, b, c, false, false, 2))
+OP3(dp2a_hi_us, u32, u32, u32, u32, ops_int_dot2(a, b, c, false, true, 2))
+OP3(dp2a_hi_su, u32, u32, u32, u32, ops_int_dot2(a, b, c, true, false, 2))
+OP3(dp2a_hi_ss, u32, u32, u32, u32, ops_int_dot2(a, b, c, true, true, 2))
 
 /* A carry instruction's signature ends in 'C': the decoder appends the frame's carry row in e. */
 #define CARRY_KEYS(n, k)                                                                           \
@@ -480,18 +482,18 @@ OP3(dp2a_hi_ss, u32, u32, u32, u32, dot2(a, b, c, true, true, 2))
     }
 
 const struct tow_ptx_entry tow_ptx_ops_int[] = {
-    {"add.u16 add.s16", "hhh", add16},
-    {"add.u32 add.s32", "www", add32},
-    {"add.u64 add.s64", "lll", add64},
+    {"add.u16 add.s16", "hhh", ops_int_add16},
+    {"add.u32 add.s32", "www", ops_int_add32},
+    {"add.u64 add.s64", "lll", ops_int_add64},
     {"add.sat.s32", "www", add_sat},
-    {"add.u16x2 add.s16x2", "www", add16x2},
-    {"sub.u16 sub.s16", "hhh", sub16},
-    {"sub.u32 sub.s32", "www", sub32},
-    {"sub.u64 sub.s64", "lll", sub64},
+    {"add.u16x2 add.s16x2", "www", ops_int_add16x2},
+    {"sub.u16 sub.s16", "hhh", ops_int_sub16},
+    {"sub.u32 sub.s32", "www", ops_int_sub32},
+    {"sub.u64 sub.s64", "lll", ops_int_sub64},
     {"sub.sat.s32", "www", sub_sat},
-    {"mul.lo.u16 mul.lo.s16", "hhh", mul16},
-    {"mul.lo.u32 mul.lo.s32", "www", mul32},
-    {"mul.lo.u64 mul.lo.s64", "lll", mul64},
+    {"mul.lo.u16 mul.lo.s16", "hhh", ops_int_mul16},
+    {"mul.lo.u32 mul.lo.s32", "www", ops_int_mul32},
+    {"mul.lo.u64 mul.lo.s64", "lll", ops_int_mul64},
     {"mul.hi.u16", "hhh", mul_hi_u16},
     {"mul.hi.s16", "hhh", mul_hi_s16},
     {"mul.hi.u32", "www", mul_hi_u32},
@@ -502,9 +504,9 @@ const struct tow_ptx_entry tow_ptx_ops_int[] = {
     {"mul.wide.s16", "whh", mul_wide_s16},
     {"mul.wide.u32", "lww", mul_wide_u32},
     {"mul.wide.s32", "lww", mul_wide_s32},
-    {"mad.lo.u16 mad.lo.s16", "hhhh", mad16},
-    {"mad.lo.u32 mad.lo.s32", "wwww", mad32},
-    {"mad.lo.u64 mad.lo.s64", "llll", mad64},
+    {"mad.lo.u16 mad.lo.s16", "hhhh", ops_int_mad16},
+    {"mad.lo.u32 mad.lo.s32", "wwww", ops_int_mad32},
+    {"mad.lo.u64 mad.lo.s64", "llll", ops_int_mad64},
     {"mad.hi.u16", "hhhh", mad_hi_u16},
     {"mad.hi.s16", "hhhh", mad_hi_s16},
     {"mad.hi.u32", "wwww", mad_hi_u32},
@@ -527,36 +529,36 @@ const struct tow_ptx_entry tow_ptx_ops_int[] = {
     {"mad24.hi.sat.s32", "wwww", mad24_hi_sat},
     CARRY_KEYS(32, "w"),
     CARRY_KEYS(64, "l"),
-    {"div.u16", "hhh", div16u},
-    {"div.s16", "hhh", div16s},
-    {"div.u32", "www", div32u},
-    {"div.s32", "www", div32s},
-    {"div.u64", "lll", div64u},
-    {"div.s64", "lll", div64s},
-    {"rem.u16", "hhh", rem16u},
-    {"rem.s16", "hhh", rem16s},
-    {"rem.u32", "www", rem32u},
-    {"rem.s32", "www", rem32s},
-    {"rem.u64", "lll", rem64u},
-    {"rem.s64", "lll", rem64s},
-    {"abs.s16", "hh", abs16},
-    {"abs.s32", "ww", abs32},
-    {"abs.s64", "ll", abs64},
-    {"neg.s16", "hh", neg16},
-    {"neg.s32", "ww", neg32},
-    {"neg.s64", "ll", neg64},
-    {"min.u16", "hhh", min16u},
-    {"min.s16", "hhh", min16s},
-    {"min.u32", "www", min32u},
-    {"min.s32", "www", min32s},
-    {"min.u64", "lll", min64u},
-    {"min.s64", "lll", min64s},
-    {"max.u16", "hhh", max16u},
-    {"max.s16", "hhh", max16s},
-    {"max.u32", "www", max32u},
-    {"max.s32", "www", max32s},
-    {"max.u64", "lll", max64u},
-    {"max.s64", "lll", max64s},
+    {"div.u16", "hhh", ops_int_div16u},
+    {"div.s16", "hhh", ops_int_div16s},
+    {"div.u32", "www", ops_int_div32u},
+    {"div.s32", "www", ops_int_div32s},
+    {"div.u64", "lll", ops_int_div64u},
+    {"div.s64", "lll", ops_int_div64s},
+    {"rem.u16", "hhh", ops_int_rem16u},
+    {"rem.s16", "hhh", ops_int_rem16s},
+    {"rem.u32", "www", ops_int_rem32u},
+    {"rem.s32", "www", ops_int_rem32s},
+    {"rem.u64", "lll", ops_int_rem64u},
+    {"rem.s64", "lll", ops_int_rem64s},
+    {"abs.s16", "hh", ops_int_abs16},
+    {"abs.s32", "ww", ops_int_abs32},
+    {"abs.s64", "ll", ops_int_abs64},
+    {"neg.s16", "hh", ops_int_neg16},
+    {"neg.s32", "ww", ops_int_neg32},
+    {"neg.s64", "ll", ops_int_neg64},
+    {"min.u16", "hhh", ops_int_min16u},
+    {"min.s16", "hhh", ops_int_min16s},
+    {"min.u32", "www", ops_int_min32u},
+    {"min.s32", "www", ops_int_min32s},
+    {"min.u64", "lll", ops_int_min64u},
+    {"min.s64", "lll", ops_int_min64s},
+    {"max.u16", "hhh", ops_int_max16u},
+    {"max.s16", "hhh", ops_int_max16s},
+    {"max.u32", "www", ops_int_max32u},
+    {"max.s32", "www", ops_int_max32s},
+    {"max.u64", "lll", ops_int_max64u},
+    {"max.s64", "lll", ops_int_max64s},
     {"min.u16x2", "www", min_u16x2},
     {"max.u16x2", "www", max_u16x2},
     {"min.s16x2", "www", min_s16x2},
@@ -565,51 +567,51 @@ const struct tow_ptx_entry tow_ptx_ops_int[] = {
     {"max.relu.s16x2 max.s16x2.relu", "www", max_relu_s16x2},
     {"min.relu.s32 min.s32.relu", "www", min_relu_s32},
     {"max.relu.s32 max.s32.relu", "www", max_relu_s32},
-    {"sad.u16", "hhhh", sad16u},
-    {"sad.s16", "hhhh", sad16s},
-    {"sad.u32", "wwww", sad32u},
-    {"sad.s32", "wwww", sad32s},
-    {"sad.u64", "llll", sad64u},
-    {"sad.s64", "llll", sad64s},
-    {"and.b16", "hhh", and32},
-    {"or.b16", "hhh", or32},
-    {"xor.b16", "hhh", xor32},
-    {"and.b32", "www", and32},
-    {"or.b32", "www", or32},
-    {"xor.b32", "www", xor32},
-    {"and.b64", "lll", and64},
-    {"or.b64", "lll", or64},
-    {"xor.b64", "lll", xor64},
+    {"sad.u16", "hhhh", ops_int_sad16u},
+    {"sad.s16", "hhhh", ops_int_sad16s},
+    {"sad.u32", "wwww", ops_int_sad32u},
+    {"sad.s32", "wwww", ops_int_sad32s},
+    {"sad.u64", "llll", ops_int_sad64u},
+    {"sad.s64", "llll", ops_int_sad64s},
+    {"and.b16", "hhh", ops_int_and32},
+    {"or.b16", "hhh", ops_int_or32},
+    {"xor.b16", "hhh", ops_int_xor32},
+    {"and.b32", "www", ops_int_and32},
+    {"or.b32", "www", ops_int_or32},
+    {"xor.b32", "www", ops_int_xor32},
+    {"and.b64", "lll", ops_int_and64},
+    {"or.b64", "lll", ops_int_or64},
+    {"xor.b64", "lll", ops_int_xor64},
     {"and.pred", "ppp", and_pred},
     {"or.pred", "ppp", or_pred},
     {"xor.pred", "ppp", xor_pred},
     {"not.pred", "pp", not_pred},
-    {"not.b16", "hh", not16},
-    {"not.b32", "ww", not32},
-    {"not.b64", "ll", not64},
-    {"cnot.b16", "hh", cnot16},
-    {"cnot.b32", "ww", cnot32},
-    {"cnot.b64", "ll", cnot64},
-    {"shl.b16", "hhw", shl16},
-    {"shl.b32", "www", shl32},
-    {"shl.b64", "llw", shl64},
-    {"shr.u16 shr.b16", "hhw", shr16u},
-    {"shr.s16", "hhw", shr16s},
-    {"shr.u32 shr.b32", "www", shr32u},
-    {"shr.s32", "www", shr32s},
-    {"shr.u64 shr.b64", "llw", shr64u},
-    {"shr.s64", "llw", shr64s},
+    {"not.b16", "hh", ops_int_not16},
+    {"not.b32", "ww", ops_int_not32},
+    {"not.b64", "ll", ops_int_not64},
+    {"cnot.b16", "hh", ops_int_cnot16},
+    {"cnot.b32", "ww", ops_int_cnot32},
+    {"cnot.b64", "ll", ops_int_cnot64},
+    {"shl.b16", "hhw", ops_int_shl16},
+    {"shl.b32", "www", ops_int_shl32},
+    {"shl.b64", "llw", ops_int_shl64},
+    {"shr.u16 shr.b16", "hhw", ops_int_shr16u},
+    {"shr.s16", "hhw", ops_int_shr16s},
+    {"shr.u32 shr.b32", "www", ops_int_shr32u},
+    {"shr.s32", "www", ops_int_shr32s},
+    {"shr.u64 shr.b64", "llw", ops_int_shr64u},
+    {"shr.s64", "llw", ops_int_shr64s},
     {"shf.l.clamp.b32", "wwww", shf_l_clamp},
     {"shf.l.wrap.b32", "wwww", shf_l_wrap},
     {"shf.r.clamp.b32", "wwww", shf_r_clamp},
     {"shf.r.wrap.b32", "wwww", shf_r_wrap},
-    {"lop3.b32", "wwwwi", lop3},
-    {"popc.b32", "ww", popc32},
-    {"popc.b64", "wl", popc64},
-    {"clz.b32", "ww", clz32},
-    {"clz.b64", "wl", clz64},
-    {"brev.b32", "ww", brev32},
-    {"brev.b64", "ll", brev64},
+    {"lop3.b32", "wwwwi", ops_int_lop3},
+    {"popc.b32", "ww", ops_int_popc32},
+    {"popc.b64", "wl", ops_int_popc64},
+    {"clz.b32", "ww", ops_int_clz32},
+    {"clz.b64", "wl", ops_int_clz64},
+    {"brev.b32", "ww", ops_int_brev32},
+    {"brev.b64", "ll", ops_int_brev64},
     {"bfind.u32", "ww", bfind_u32},
     {"bfind.s32", "ww", bfind_s32},
     {"bfind.u64", "wl", bfind_u64},
@@ -622,16 +624,16 @@ const struct tow_ptx_entry tow_ptx_ops_int[] = {
     {"bfe.s32", "wwww", bfe_s32},
     {"bfe.u64", "llww", bfe_u64},
     {"bfe.s64", "llww", bfe_s64},
-    {"bfi.b32", "wwwww", bfi32},
-    {"bfi.b64", "lllww", bfi64},
+    {"bfi.b32", "wwwww", ops_int_bfi32},
+    {"bfi.b64", "lllww", ops_int_bfi64},
     {"bmsk.clamp.b32", "www", bmsk_clamp},
     {"bmsk.wrap.b32", "www", bmsk_wrap},
     {"szext.clamp.u32", "www", szext_clamp_u},
     {"szext.clamp.s32", "www", szext_clamp_s},
     {"szext.wrap.u32", "www", szext_wrap_u},
     {"szext.wrap.s32", "www", szext_wrap_s},
-    {"fns.b32", "wwww", fns},
-    {"prmt.b32", "wwww", prmt},
+    {"fns.b32", "wwww", ops_int_fns},
+    {"prmt.b32", "wwww", ops_int_prmt},
     {"prmt.b32.f4e", "wwww", prmt_f4e},
     {"prmt.b32.b4e", "wwww", prmt_b4e},
     {"prmt.b32.rc8", "wwww", prmt_rc8},

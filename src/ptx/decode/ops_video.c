@@ -53,14 +53,14 @@ static int64_t part_of(uint32_t value, uint8_t select, bool is_signed)
     return is_signed ? (int64_t)(int32_t)value : (int64_t)value;
 }
 
-static int64_t clamp(int64_t value, unsigned bits, bool is_signed)
+static int64_t ops_video_clamp(int64_t value, unsigned bits, bool is_signed)
 {
     int64_t high = is_signed ? (1ll << (bits - 1)) - 1 : (1ll << bits) - 1;
     int64_t low = is_signed ? -(1ll << (bits - 1)) : 0;
     return value > high ? high : value < low ? low : value;
 }
 
-static bool compare(enum video_cmp cmp, int64_t a, int64_t b)
+static bool ops_video_compare(enum video_cmp cmp, int64_t a, int64_t b)
 {
     switch (cmp) {
     case C_EQ:
@@ -78,7 +78,7 @@ static bool compare(enum video_cmp cmp, int64_t a, int64_t b)
     }
 }
 
-static int64_t compute(const struct video_form *form, int64_t a, int64_t b)
+static int64_t ops_video_compute(const struct video_form *form, int64_t a, int64_t b)
 {
     switch (form->op) {
     case V_ADD:
@@ -94,7 +94,7 @@ static int64_t compute(const struct video_form *form, int64_t a, int64_t b)
     case V_AVRG:
         return (a + b + (a + b >= 0)) >> 1;
     case V_SET:
-        return compare(form->cmp, a, b);
+        return ops_video_compare(form->cmp, a, b);
     case V_SHL: {
         uint32_t n = (uint32_t)b;
         n = form->wrap ? n & 31 : n > 32 ? 32 : n;
@@ -118,11 +118,11 @@ static int64_t saturate_word(const struct video_form *form, int64_t value)
     if (!form->d_signed && form->op != V_SHL) {
         return value < 0 ? 0 : (int64_t)(uint32_t)value;
     }
-    return clamp(value, 32, form->d_signed);
+    return ops_video_clamp(value, 32, form->d_signed);
 }
 
 /* Into one byte or half of c. */
-static uint32_t merge(const struct video_form *form, int64_t value, uint32_t c)
+static uint32_t ops_video_merge(const struct video_form *form, int64_t value, uint32_t c)
 {
     uint8_t into = form->select[0];
     bool byte = into <= 4;
@@ -142,7 +142,7 @@ static uint32_t merge(const struct video_form *form, int64_t value, uint32_t c)
 
 /* Whether the result is less than c. Sums and differences are cut to 32 bits first; among unsigned
  * numbers a negative one is the largest. */
-static bool below(const struct video_form *form, int64_t value, uint32_t c)
+static bool ops_video_below(const struct video_form *form, int64_t value, uint32_t c)
 {
     if (form->op == V_ADD || form->op == V_SUB) {
         value = (int32_t)(uint32_t)value;
@@ -169,10 +169,11 @@ static uint32_t multiply_add(const struct video_form *form, uint32_t ra, uint32_
         sum < 0) { /* unsigned: shifted without its sign, it is large */
         return 0xffffffffu;
     }
-    return (uint32_t)clamp((int64_t)(sum >> form->shift), 32, is_signed);
+    return (uint32_t)ops_video_clamp((int64_t)(sum >> form->shift), 32, is_signed);
 }
 
-static uint32_t scalar(const struct video_form *form, uint32_t ra, uint32_t rb, uint32_t c)
+static uint32_t ops_video_scalar(const struct video_form *form, uint32_t ra, uint32_t rb,
+                                 uint32_t c)
 {
     int64_t a = part_of(ra, form->select[1], form->a_signed);
     int64_t b = part_of(rb, form->select[2], form->b_signed);
@@ -180,9 +181,9 @@ static uint32_t scalar(const struct video_form *form, uint32_t ra, uint32_t rb, 
     if (form->op == V_MAD) {
         return multiply_add(form, ra, rb, c);
     }
-    value = compute(form, a, b);
+    value = ops_video_compute(form, a, b);
     if (form->select[0] && !form->second) {
-        return merge(form, value, c);
+        return ops_video_merge(form, value, c);
     }
     if (form->saturate) {
         value = saturate_word(form, value);
@@ -192,23 +193,24 @@ static uint32_t scalar(const struct video_form *form, uint32_t ra, uint32_t rb, 
         return (uint32_t)value + c;
     case 'm':
     case 'M':
-        return below(form, value, c) == (form->second == 'm') ? (uint32_t)value : c;
+        return ops_video_below(form, value, c) == (form->second == 'm') ? (uint32_t)value : c;
     default:
         break;
     }
     return (uint32_t)value;
 }
 
-static uint32_t packed(const struct video_form *form, uint32_t ra, uint32_t rb, uint32_t c)
+static uint32_t ops_video_packed(const struct video_form *form, uint32_t ra, uint32_t rb,
+                                 uint32_t c)
 {
     unsigned bits = 32u / form->parts;
     uint32_t result = 0, sum = c, mask = bits == 8 ? 255u : 0xffffu;
     for (unsigned i = 0; i < form->parts; i++) {
         uint8_t select = (uint8_t)(bits == 8 ? 1 + i : 5 + i);
-        int64_t value =
-            compute(form, part_of(ra, select, form->a_signed), part_of(rb, select, form->b_signed));
+        int64_t value = ops_video_compute(form, part_of(ra, select, form->a_signed),
+                                          part_of(rb, select, form->b_signed));
         if (form->saturate) {
-            value = clamp(value, bits, form->d_signed);
+            value = ops_video_clamp(value, bits, form->d_signed);
         }
         result |= ((uint32_t)value & mask) << (i * bits);
         sum += (uint32_t)value; /* whole, not cut to its part */
@@ -216,14 +218,15 @@ static uint32_t packed(const struct video_form *form, uint32_t ra, uint32_t rb, 
     return form->second == 'a' ? sum : result;
 }
 
-OP(video)
+OP(ops_video_video)
 {
     const struct video_form *form = o->ext;
     const uint32_t *a = tow_ptx_row(w, o->a), *b = tow_ptx_row(w, o->b), *c = tow_ptx_row(w, o->c);
     uint32_t *d = tow_ptx_row(w, o->d);
     FOR_LANES(l, w->exec)
     {
-        d[l] = form->parts > 1 ? packed(form, a[l], b[l], c[l]) : scalar(form, a[l], b[l], c[l]);
+        d[l] = form->parts > 1 ? ops_video_packed(form, a[l], b[l], c[l])
+                               : ops_video_scalar(form, a[l], b[l], c[l]);
     }
     return o + 1;
 }
@@ -311,7 +314,7 @@ static int decode_video(struct tow_ptx_decoder *dec)
     form->d_signed = !set && types[0] == PT_S32;
     form->a_signed = types[set ? 0 : 1] == PT_S32;
     form->b_signed = types[set ? 1 : 2] == PT_S32;
-    struct tow_ptx_op op = {.run = video, .ext = form};
+    struct tow_ptx_op op = {.run = ops_video_video, .ext = form};
     int error = tow_ptx_want_operands(dec, 3, 4);
     for (unsigned i = 0; i < insn->operand_count && i < 3 && error == 0; i++) {
         form->select[i] = insn->operands[i].selector;

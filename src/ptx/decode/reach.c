@@ -20,8 +20,8 @@ struct graph {
     uint32_t *next;  /* owned, func_count: how far `from` is filled; then the queue of the walk */
 };
 
-static void visit(const struct tow_ptx_operand *operands, uint32_t count, uint32_t from,
-                  struct graph *graph)
+static void reach_visit(const struct tow_ptx_operand *operands, uint32_t count, uint32_t from,
+                        struct graph *graph)
 {
     for (uint32_t i = 0; i < count; i++) {
         struct tow_ptx_symbol *symbol =
@@ -31,7 +31,7 @@ static void visit(const struct tow_ptx_operand *operands, uint32_t count, uint32
         } else if (symbol && symbol->kind == SYM_FUNC) {
             graph->first[symbol->func->index + 1]++;
         }
-        visit(operands[i].children, operands[i].count, from, graph);
+        reach_visit(operands[i].children, operands[i].count, from, graph);
     }
 }
 
@@ -40,13 +40,13 @@ static void visit_all(const struct tow_ptx_program *program, struct graph *graph
     for (uint32_t i = 0; i < program->func_count; i++) {
         const struct tow_ptx_func *func = program->funcs[i];
         for (uint32_t k = 0; func->defined && k < func->insn_count; k++) {
-            visit(func->insns[k]->operands, func->insns[k]->operand_count, i, graph);
+            reach_visit(func->insns[k]->operands, func->insns[k]->operand_count, i, graph);
         }
     }
 }
 
 /* Marks from the undefined functions upwards, the nearest first. */
-static void walk(struct tow_ptx_program *program, const struct graph *graph)
+static void reach_walk(struct tow_ptx_program *program, const struct graph *graph)
 {
     uint32_t head = 0, tail = 0, *queue = graph->next;
     for (uint32_t i = 0; i < program->func_count; i++) {
@@ -85,7 +85,7 @@ static int find_out(struct tow_ptx_program *program, struct graph *graph)
         return -ENOMEM;
     }
     visit_all(program, graph);
-    walk(program, graph);
+    reach_walk(program, graph);
     return 0;
 }
 

@@ -187,7 +187,7 @@ static bool find_blocks(struct allocator *a)
 }
 
 /* out = union of the successors' in; in = use | (out & ~kill). Returns whether `in` grew. */
-static bool flow(struct allocator *a, uint32_t block)
+static bool regalloc_flow(struct allocator *a, uint32_t block)
 {
     const struct tow_ptx_func *func = a->dec->func;
     const struct tow_ptx_insn *end = func->insns[a->last[block]];
@@ -231,7 +231,7 @@ static void find_lives(struct allocator *a)
     do {
         grew = false;
         for (uint32_t b = a->blocks; b-- > 0;) {
-            grew |= flow(a, b);
+            grew |= regalloc_flow(a, b);
         }
     } while (grew);
     for (uint32_t i = 0; i < func->insn_count; i++) {
@@ -252,7 +252,7 @@ static void find_lives(struct allocator *a)
 }
 
 /* Hands out places in the order in which lives begin; a place is free again after a life's end. */
-static bool assign(struct allocator *a)
+static bool regalloc_assign(struct allocator *a)
 {
     struct tow_ptx_func *func = a->dec->func;
     uint32_t n = func->insn_count;
@@ -340,7 +340,7 @@ void tow_ptx_share_registers(struct tow_ptx_decoder *dec)
         a.kill = a.use + step;
         memset(a.from, 0xff, a.count * sizeof *a.from);
         find_lives(&a);
-        ok = assign(&a);
+        ok = regalloc_assign(&a);
     }
     /* Without memory for it the program runs just as well, in a larger frame. */
     free(a.dense);

@@ -26,7 +26,7 @@ static bool uses_stack_instructions(const struct tow_ptx_func *func)
     return false;
 }
 
-static void describe(struct tow_ptx_kernel *kernel, const struct tow_ptx_func *func)
+static void module_describe(struct tow_ptx_kernel *kernel, const struct tow_ptx_func *func)
 {
     struct tow_ptx_kernel_info *info = &kernel->info;
     uint32_t local = (func->local_bytes + 15u) & ~15u;
@@ -87,8 +87,8 @@ static int build_variables(struct tow_ptx_program *program, struct tow_ptx_modul
     return 0;
 }
 
-static int build(struct tow_ptx_program *program, struct tow_ptx_module *module,
-                 struct tow_ptx_diag *diag)
+static int module_build(struct tow_ptx_program *program, struct tow_ptx_module *module,
+                        struct tow_ptx_diag *diag)
 {
     size_t kernels = 0;
     module->func_count = program->func_count;
@@ -132,7 +132,7 @@ static int build(struct tow_ptx_program *program, struct tow_ptx_module *module,
         }
         kernel->module = module;
         kernel->info.params = params;
-        describe(kernel, func);
+        module_describe(kernel, func);
     }
     return 0;
 }
@@ -155,7 +155,7 @@ int tow_ptx_load(const struct tow_ptx_text *texts, size_t count, struct tow_ptx_
     }
     if (error == 0 && (error = tow_ptx_link(&program, &diag)) == 0 &&
         (error = tow_ptx_decode(&program, module, &diag)) == 0) {
-        error = build(&program, module, &diag);
+        error = module_build(&program, module, &diag);
     }
     const char *text = program.text;
     tow_ptx_program_fini(&program);

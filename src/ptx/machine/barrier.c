@@ -6,7 +6,8 @@
 
 /* Threads that count as arrived. A warp all of whose living threads have come counts as a whole
  * one, because that is how counts in programs are written. */
-static uint32_t counted(const struct tow_ptx_block *block, const struct tow_ptx_barrier *barrier)
+static uint32_t barrier_counted(const struct tow_ptx_block *block,
+                                const struct tow_ptx_barrier *barrier)
 {
     uint32_t total = 0;
     for (uint32_t i = 0; i < block->warp_count; i++) {
@@ -26,7 +27,7 @@ void tow_ptx_barrier_check(struct tow_ptx_block *block, unsigned number)
     if (!barrier->used) {
         return;
     }
-    if (barrier->expected ? counted(block, barrier) < barrier->expected
+    if (barrier->expected ? barrier_counted(block, barrier) < barrier->expected
                           : barrier->arrived + block->exited < block->threads) {
         return;
     }

@@ -36,9 +36,9 @@ static void load_row(struct tow_ptx_warp *w, uint32_t ref, const uint8_t *base, 
 }
 
 /* Moves one argument (or result) between a caller's place and a formal of the callee. */
-static void pass(struct tow_ptx_warp *w, const struct tow_ptx_arg *arg,
-                 const struct tow_ptx_var *formal, struct tow_ptx_frame *caller,
-                 struct tow_ptx_frame *callee, bool into, uint32_t mask)
+static void call_pass(struct tow_ptx_warp *w, const struct tow_ptx_arg *arg,
+                      const struct tow_ptx_var *formal, struct tow_ptx_frame *caller,
+                      struct tow_ptx_frame *callee, bool into, uint32_t mask)
 {
     bool reg_formal = formal->space == SP_REG;
     uint32_t formal_ref = reg_formal ? formal->reg : 0;
@@ -93,9 +93,9 @@ static void pass(struct tow_ptx_warp *w, const struct tow_ptx_arg *arg,
     }
 }
 
-static const struct tow_ptx_op *enter(struct tow_ptx_warp *w, const struct tow_ptx_op *o,
-                                      const struct tow_ptx_call *call,
-                                      const struct tow_ptx_func *func)
+static const struct tow_ptx_op *call_enter(struct tow_ptx_warp *w, const struct tow_ptx_op *o,
+                                           const struct tow_ptx_call *call,
+                                           const struct tow_ptx_func *func)
 {
     struct tow_ptx_group *group = &w->groups[w->current];
     struct tow_ptx_frame *caller = group->frame;
@@ -124,7 +124,7 @@ static const struct tow_ptx_op *enter(struct tow_ptx_warp *w, const struct tow_p
     frame->local_base = caller->local_top;
     frame->local_top = (uint32_t)top;
     for (uint32_t i = 0; i < call->arg_count; i++) {
-        pass(w, &call->args[i], func->params[i], caller, frame, true, w->mask);
+        call_pass(w, &call->args[i], func->params[i], caller, frame, true, w->mask);
     }
     group->frame = frame;
     w->base[BASE_FRAME] = frame->regs;
@@ -138,8 +138,8 @@ static const struct tow_ptx_op *enter(struct tow_ptx_warp *w, const struct tow_p
     return func->code;
 }
 
-static void undefined(struct tow_ptx_warp *w, const struct tow_ptx_op *o,
-                      const struct tow_ptx_func *func)
+static void call_undefined(struct tow_ptx_warp *w, const struct tow_ptx_op *o,
+                           const struct tow_ptx_func *func)
 {
     tow_ptx_fault(w, o, TOW_PTX_FAULT_UNDEFINED, (unsigned)__builtin_ctz(w->exec), 0,
                   "function '%.150s' is called but no text defines it", func->name);
@@ -148,7 +148,7 @@ static void undefined(struct tow_ptx_warp *w, const struct tow_ptx_op *o,
 int tow_ptx_call_undefined(struct tow_ptx_warp *w, const struct tow_ptx_op *o,
                            const struct tow_ptx_call *call)
 {
-    undefined(w, o, call->func);
+    call_undefined(w, o, call->func);
     return -1;
 }
 
@@ -156,7 +156,7 @@ const struct tow_ptx_op *tow_ptx_call_op(struct tow_ptx_warp *w, const struct to
 {
     const struct tow_ptx_call *call = o->ext;
     if (call->func) {
-        return enter(w, o, call, call->func);
+        return call_enter(w, o, call, call->func);
     }
     const struct tow_ptx_module *module = w->launch->instance->module;
     const uint64_t *target = tow_ptx_row(w, call->target);
@@ -173,7 +173,7 @@ const struct tow_ptx_op *tow_ptx_call_op(struct tow_ptx_warp *w, const struct to
     bool is_function = handle >= WINDOW_FUNCTION && index < module->func_count &&
                        handle == WINDOW_FUNCTION + index * FUNCTION_STRIDE;
     if (is_function && !module->funcs[index]->defined) {
-        undefined(w, o, module->funcs[index]);
+        call_undefined(w, o, module->funcs[index]);
         return HALT;
     }
     if (!is_function || !module->funcs[index]->code || module->funcs[index]->entry) {
@@ -181,7 +181,7 @@ const struct tow_ptx_op *tow_ptx_call_op(struct tow_ptx_warp *w, const struct to
                              "indirect call to 0x%llx, which is no function of this module",
                              (unsigned long long)handle);
     }
-    return enter(w, o, call, module->funcs[index]);
+    return call_enter(w, o, call, module->funcs[index]);
 }
 
 const struct tow_ptx_op *tow_ptx_ret_op(struct tow_ptx_warp *w, const struct tow_ptx_op *o)
@@ -192,7 +192,8 @@ const struct tow_ptx_op *tow_ptx_ret_op(struct tow_ptx_warp *w, const struct tow
         return tow_ptx_exit(w, w->mask);
     }
     for (uint32_t i = 0; i < frame->call->return_count; i++) {
-        pass(w, &frame->call->returns[i], frame->func->returns[i], caller, frame, false, w->mask);
+        call_pass(w, &frame->call->returns[i], frame->func->returns[i], caller, frame, false,
+                  w->mask);
     }
     const struct tow_ptx_op *next = frame->return_to;
     group->frame = caller;

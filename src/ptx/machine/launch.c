@@ -97,7 +97,7 @@ static void slot_free(struct tow_ptx_slot *slot)
     }
 }
 
-static void broadcast(uint8_t *rows, unsigned row, uint32_t value)
+static void launch_broadcast(uint8_t *rows, unsigned row, uint32_t value)
 {
     uint32_t *at = (uint32_t *)rows + row * LANES;
     for (unsigned l = 0; l < LANES; l++) {
@@ -191,22 +191,22 @@ static void block_registers(const struct tow_ptx_job *job, struct tow_ptx_block 
     uint8_t *rows = block->sregs;
     uint32_t static_shared = launch->kernel->info.static_shared;
     for (unsigned i = 0; i < 3; i++) {
-        broadcast(rows, BROW_NTID_X + i, launch->block[i]);
-        broadcast(rows, BROW_NCTAID_X + i, launch->grid[i]);
-        broadcast(rows, BROW_NCLUSTERID_X + i, job->cluster_grid[i]);
-        broadcast(rows, BROW_CLUSTER_NCTAID_X + i, launch->cluster[i]);
+        launch_broadcast(rows, BROW_NTID_X + i, launch->block[i]);
+        launch_broadcast(rows, BROW_NCTAID_X + i, launch->grid[i]);
+        launch_broadcast(rows, BROW_NCLUSTERID_X + i, job->cluster_grid[i]);
+        launch_broadcast(rows, BROW_CLUSTER_NCTAID_X + i, launch->cluster[i]);
     }
-    broadcast(rows, BROW_NWARPID, 64);
-    broadcast(rows, BROW_NSMID, launch->sm_count ? launch->sm_count : 1);
-    broadcast(rows, BROW_GRIDID, launch->grid_id);
-    broadcast(rows, BROW_DYNAMIC_SMEM, launch->dynamic_shared);
-    broadcast(rows, BROW_TOTAL_SMEM, job->shared_bytes);
-    broadcast(rows, BROW_AGGR_SMEM, job->shared_bytes);
-    broadcast(rows, BROW_CLUSTER_NCTARANK, job->cluster_blocks);
-    broadcast(rows, BROW_DYNAMIC_BASE, (static_shared + 15u) & ~15u);
+    launch_broadcast(rows, BROW_NWARPID, 64);
+    launch_broadcast(rows, BROW_NSMID, launch->sm_count ? launch->sm_count : 1);
+    launch_broadcast(rows, BROW_GRIDID, launch->grid_id);
+    launch_broadcast(rows, BROW_DYNAMIC_SMEM, launch->dynamic_shared);
+    launch_broadcast(rows, BROW_TOTAL_SMEM, job->shared_bytes);
+    launch_broadcast(rows, BROW_AGGR_SMEM, job->shared_bytes);
+    launch_broadcast(rows, BROW_CLUSTER_NCTARANK, job->cluster_blocks);
+    launch_broadcast(rows, BROW_DYNAMIC_BASE, (static_shared + 15u) & ~15u);
     uint64_t workspace = (uint64_t)(uintptr_t)job->workspace;
-    broadcast(rows, BROW_ENVREG1, (uint32_t)(workspace >> 32));
-    broadcast(rows, BROW_ENVREG2, (uint32_t)workspace);
+    launch_broadcast(rows, BROW_ENVREG1, (uint32_t)(workspace >> 32));
+    launch_broadcast(rows, BROW_ENVREG2, (uint32_t)workspace);
 }
 
 /* What stays the same for all blocks of a launch. */
@@ -240,15 +240,15 @@ static void block_start(struct tow_ptx_runner *runner, struct tow_ptx_block *blo
     memcpy(block->id, id, sizeof block->id);
     uint64_t linear = ((uint64_t)id[2] * launch->grid[1] + id[1]) * launch->grid[0] + id[0];
     for (unsigned i = 0; i < 3; i++) {
-        broadcast(block->sregs, BROW_CTAID_X + i, id[i]);
-        broadcast(block->sregs, BROW_CLUSTERID_X + i, id[i] / launch->cluster[i]);
-        broadcast(block->sregs, BROW_CLUSTER_CTAID_X + i, in_cluster[i]);
+        launch_broadcast(block->sregs, BROW_CTAID_X + i, id[i]);
+        launch_broadcast(block->sregs, BROW_CLUSTERID_X + i, id[i] / launch->cluster[i]);
+        launch_broadcast(block->sregs, BROW_CLUSTER_CTAID_X + i, in_cluster[i]);
     }
     block->rank =
         (in_cluster[2] * launch->cluster[1] + in_cluster[1]) * launch->cluster[0] + in_cluster[0];
-    broadcast(block->sregs, BROW_CLUSTER_CTARANK, block->rank);
-    broadcast(block->sregs, BROW_SMID,
-              (uint32_t)(linear % (launch->sm_count ? launch->sm_count : 1)));
+    launch_broadcast(block->sregs, BROW_CLUSTER_CTARANK, block->rank);
+    launch_broadcast(block->sregs, BROW_SMID,
+                     (uint32_t)(linear % (launch->sm_count ? launch->sm_count : 1)));
     block->threads = job->block_threads;
     block->exited = 0;
     block->done = false;
@@ -337,7 +337,7 @@ static struct tow_ptx_slot *slot_make(struct tow_ptx_runner *runner, uint32_t in
 
 /* ---- running ---- */
 
-static bool stopped(struct tow_ptx_job *job)
+static bool launch_stopped(struct tow_ptx_job *job)
 {
     const atomic_bool *stop = job->launch->stop;
     if (atomic_load_explicit(&job->failed, memory_order_relaxed)) {
@@ -385,7 +385,7 @@ static enum step block_step(struct tow_ptx_block *block)
         w->ran = false;
         tow_ptx_warp_run(w);
         ran |= w->ran || w->groups_used != before;
-        w->runner->failed |= stopped(w->runner->job);
+        w->runner->failed |= launch_stopped(w->runner->job);
         if (w->runner->failed) {
             return STEP_DONE;
         }
@@ -529,7 +529,7 @@ static void run_resident(struct tow_ptx_runner *runner)
             }
         }
         rounds++;
-        if (stopped(job)) {
+        if (launch_stopped(job)) {
             runner->failed = true;
         }
     }

@@ -41,8 +41,8 @@ static inline bool all_inside(struct tow_ptx_warp *w, const uint64_t *a, uint64_
     return !bad && !(bits & (bytes - 1));
 }
 
-static bool misaligned(struct tow_ptx_warp *w, const struct tow_ptx_op *o, unsigned lane,
-                       uint64_t address, uint64_t bytes)
+static bool memory_misaligned(struct tow_ptx_warp *w, const struct tow_ptx_op *o, unsigned lane,
+                              uint64_t address, uint64_t bytes)
 {
     tow_ptx_fault(w, o, TOW_PTX_FAULT_MISALIGNED, lane, address,
                   "access of %llu bytes at the misaligned address 0x%llx",
@@ -103,7 +103,7 @@ bool tow_ptx_at_global(struct tow_ptx_warp *w, const struct tow_ptx_op *o, uint3
     {
         uint64_t p = a[l] + offset;
         if (p & (bytes - 1)) {
-            return misaligned(w, o, l, p, bytes);
+            return memory_misaligned(w, o, l, p, bytes);
         }
         if (!(w->ptr[l] = global_lane(w, o, range, l, p, bytes, access))) {
             return false;
@@ -133,7 +133,7 @@ static bool shared_lane(struct tow_ptx_warp *w, const struct tow_ptx_op *o, unsi
                         uint64_t p, uint32_t bytes)
 {
     if (p & (bytes - 1)) {
-        return misaligned(w, o, lane, p, bytes);
+        return memory_misaligned(w, o, lane, p, bytes);
     }
     if (p >> 32 || !(w->ptr[lane] = tow_ptx_shared_at(w, (uint32_t)p, bytes))) {
         tow_ptx_fault(w, o, TOW_PTX_FAULT_ADDRESS, lane, p,
@@ -204,7 +204,7 @@ static bool local_lane(struct tow_ptx_warp *w, const struct tow_ptx_op *o, unsig
                        uint64_t p, uint64_t bytes)
 {
     if (p & (bytes - 1)) {
-        return misaligned(w, o, lane, p, bytes);
+        return memory_misaligned(w, o, lane, p, bytes);
     }
     if (p > w->local_stride || bytes > w->local_stride - p) {
         tow_ptx_fault(w, o, TOW_PTX_FAULT_ADDRESS, lane, p,
@@ -272,7 +272,7 @@ bool tow_ptx_at_generic(struct tow_ptx_warp *w, const struct tow_ptx_op *o, uint
                 return false;
             }
         } else if (p & (bytes - 1)) {
-            return misaligned(w, o, l, p, bytes);
+            return memory_misaligned(w, o, l, p, bytes);
         } else if (!(w->ptr[l] = global_lane(w, o, range, l, p, bytes, access))) {
             return false;
         }

@@ -42,8 +42,8 @@ const struct tow_ptx_op *tow_ptx_guarded_control(struct tow_ptx_warp *w, const s
     return HALT;
 }
 
-static inline const struct tow_ptx_op *jump(struct tow_ptx_warp *w, const struct tow_ptx_op *o,
-                                            const struct tow_ptx_op *to)
+static inline const struct tow_ptx_op *
+ops_control_jump(struct tow_ptx_warp *w, const struct tow_ptx_op *o, const struct tow_ptx_op *to)
 {
     if (to <= o && --w->budget <= 0) {
         return tow_ptx_yield(w, to);
@@ -53,7 +53,7 @@ static inline const struct tow_ptx_op *jump(struct tow_ptx_warp *w, const struct
 
 const struct tow_ptx_op *tow_ptx_bra(struct tow_ptx_warp *w, const struct tow_ptx_op *o)
 {
-    return jump(w, o, o->target);
+    return ops_control_jump(w, o, o->target);
 }
 
 const struct tow_ptx_op *tow_ptx_bra_if(struct tow_ptx_warp *w, const struct tow_ptx_op *o)
@@ -62,7 +62,7 @@ const struct tow_ptx_op *tow_ptx_bra_if(struct tow_ptx_warp *w, const struct tow
     p = o->guard & 1u ? ~p : p;
     uint32_t taken = w->mask & p;
     if (taken == w->mask) {
-        return jump(w, o, o->target);
+        return ops_control_jump(w, o, o->target);
     }
     if (!taken) {
         return o + 1;
@@ -101,7 +101,7 @@ const struct tow_ptx_op *tow_ptx_brx(struct tow_ptx_warp *w, const struct tow_pt
         left &= ~same;
         if (!left) {
             if (w->groups_used == 1) {
-                return jump(w, o, targets[pick]);
+                return ops_control_jump(w, o, targets[pick]);
             }
             w->groups[w->current].pc = targets[pick];
             if (targets[pick] <= o && --w->budget <= 0) {

@@ -26,7 +26,7 @@ static struct {
     unsigned helpers, idle;
 } pool = {TOW_MUTEX(PTX_POOL), PTHREAD_COND_INITIALIZER, PTHREAD_COND_INITIALIZER, NULL, 0, 0};
 
-static void *helper(void *unused)
+static void *pool_helper(void *unused)
 {
     (void)unused;
     tow_mutex_lock(&pool.lock);
@@ -56,7 +56,7 @@ static void *helper(void *unused)
 static bool start_helper(void)
 {
     pthread_t thread;
-    if (tow_thread_start("tow-ptx", helper, NULL, &thread) < 0) {
+    if (tow_thread_start("tow-ptx", pool_helper, NULL, &thread) < 0) {
         return false;
     }
     pthread_detach(thread);

@@ -10,8 +10,8 @@
 #define PRINT_MAX 8192u /* bytes of one printf */
 #define TEXT_MAX 4096u  /* of a string argument */
 
-static uint64_t argument(struct tow_ptx_warp *w, const struct tow_ptx_call *call, unsigned index,
-                         unsigned lane)
+static uint64_t syscall_argument(struct tow_ptx_warp *w, const struct tow_ptx_call *call,
+                                 unsigned index, unsigned lane)
 {
     const struct tow_ptx_arg *arg = &call->args[index];
     uint64_t value = 0;
@@ -99,7 +99,7 @@ static bool next_argument(struct print *print, unsigned bytes, uint64_t *ret_val
     return true;
 }
 
-static void put(struct print *print, const char *text, size_t length)
+static void syscall_put(struct print *print, const char *text, size_t length)
 {
     size_t room = PRINT_MAX - print->length;
     length = length < room ? length : room;
@@ -149,7 +149,7 @@ static size_t conversion_form(struct print *print, const char *spec, char form[6
 }
 
 /* One conversion, `spec` from '%' on. Returns the characters taken, 0 after a fault. */
-static size_t convert(struct print *print, const char *spec)
+static size_t syscall_convert(struct print *print, const char *spec)
 {
     char form[64], text[TEXT_MAX + 512];
     size_t n = 0;
@@ -167,7 +167,7 @@ static size_t convert(struct print *print, const char *spec)
     int length;
     switch (spec[at]) {
     case '%':
-        put(print, "%", 1);
+        syscall_put(print, "%", 1);
         return at + 1;
     case 'd':
     case 'i':
@@ -244,11 +244,11 @@ static size_t convert(struct print *print, const char *spec)
         break;
     }
     default: /* not a conversion: as it stands */
-        put(print, spec, spec[at] ? at + 1 : at);
+        syscall_put(print, spec, spec[at] ? at + 1 : at);
         return spec[at] ? at + 1 : at;
     }
     if (length > 0) {
-        put(print, text, (size_t)length < sizeof text ? (size_t)length : sizeof text - 1);
+        syscall_put(print, text, (size_t)length < sizeof text ? (size_t)length : sizeof text - 1);
     }
     return at + 1;
 }
@@ -260,18 +260,18 @@ static int sys_vprintf(struct tow_ptx_warp *w, const struct tow_ptx_op *o,
     {
         char format[TEXT_MAX];
         struct print print = {.w = w, .o = o, .lane = l};
-        uint64_t address = argument(w, call, 0, l);
-        print.args = argument(w, call, 1, l);
+        uint64_t address = syscall_argument(w, call, 0, l);
+        print.args = syscall_argument(w, call, 1, l);
         if (!read_text(w, o, l, address, format, sizeof format)) {
             return -1;
         }
         int count = 0;
         for (const char *at = format; *at;) {
             size_t plain = strcspn(at, "%");
-            put(&print, at, plain);
+            syscall_put(&print, at, plain);
             at += plain;
             if (*at) {
-                size_t taken = convert(&print, at);
+                size_t taken = syscall_convert(&print, at);
                 if (!taken) {
                     return -1;
                 }
@@ -291,7 +291,7 @@ static int sys_malloc(struct tow_ptx_warp *w, const struct tow_ptx_op *o,
     (void)o;
     FOR_LANES(l, w->exec)
     {
-        uint64_t bytes = argument(w, call, 0, l);
+        uint64_t bytes = syscall_argument(w, call, 0, l);
         give_back(w, call, l, w->launch->env->heap_alloc(w->launch->env_user, bytes));
     }
     return 0;
@@ -302,7 +302,7 @@ static int sys_free(struct tow_ptx_warp *w, const struct tow_ptx_op *o,
 {
     FOR_LANES(l, w->exec)
     {
-        uint64_t address = argument(w, call, 0, l);
+        uint64_t address = syscall_argument(w, call, 0, l);
         if (address && w->launch->env->heap_free(w->launch->env_user, address) < 0) {
             tow_ptx_fault(w, o, TOW_PTX_FAULT_ADDRESS, l, address,
                           "free of 0x%llx, which malloc did not return",
@@ -326,13 +326,13 @@ static int sys_assertfail(struct tow_ptx_warp *w, const struct tow_ptx_op *o,
     {
         static const unsigned indexes[3] = {0, 1, 3};
         for (unsigned i = 0; i < 3; i++) {
-            uint64_t address = argument(w, call, indexes[i], l);
+            uint64_t address = syscall_argument(w, call, indexes[i], l);
             texts[i][0] = 0;
             if (address && !read_text(w, o, l, address, texts[i], sizeof texts[i])) {
                 return -1;
             }
         }
-        line = (unsigned)argument(w, call, 2, l);
+        line = (unsigned)syscall_argument(w, call, 2, l);
         const uint32_t *rows = (const uint32_t *)w->sregs;
         uint32_t thread[3] = {rows[l], rows[LANES + l], rows[2 * LANES + l]};
         w->launch->env->assert_failed(w->launch->env_user, texts[0], texts[1], line, texts[2],
@@ -359,8 +359,8 @@ static int sys_set_conditional(struct tow_ptx_warp *w, const struct tow_ptx_op *
 {
     FOR_LANES(l, w->exec)
     {
-        uint64_t handle = argument(w, call, 0, l);
-        uint32_t value = (uint32_t)argument(w, call, 1, l);
+        uint64_t handle = syscall_argument(w, call, 0, l);
+        uint32_t value = (uint32_t)syscall_argument(w, call, 1, l);
         if (w->launch->env->set_condition(w->launch->env_user, handle, value) < 0) {
             tow_ptx_fault(w, o, TOW_PTX_FAULT_ADDRESS, l, handle,
                           "0x%llx is the handle of no condition", (unsigned long long)handle);

@@ -196,7 +196,7 @@ static bool runs_before(const struct tow_ptx_group *a, const struct tow_ptx_grou
 }
 
 /* Chooses the group to run, joins the others that are at the same place. False: none can run. */
-static bool choose(struct tow_ptx_warp *w)
+static bool warp_choose(struct tow_ptx_warp *w)
 {
     int best = -1;
     for (uint32_t i = 0; i < w->groups_used; i++) {
@@ -213,7 +213,7 @@ static bool choose(struct tow_ptx_warp *w)
     }
     if (best < 0) {
         if (release_warp_barrier(w)) {
-            return choose(w);
+            return warp_choose(w);
         }
         bool held = false, release = w->release;
         w->release = false;
@@ -222,7 +222,7 @@ static bool choose(struct tow_ptx_warp *w)
                 best = best < 0 || runs_before(&w->groups[i], &w->groups[best]) ? (int)i : best;
             } else if (w->groups[i].state == GROUP_WARPBAR && release) {
                 w->groups[i].state = GROUP_RUN;
-                return choose(w);
+                return warp_choose(w);
             } else {
                 held = true;
             }
@@ -263,7 +263,7 @@ static bool choose(struct tow_ptx_warp *w)
 }
 
 /* After a slice: every other one goes to a group that the usual order would keep waiting. */
-static void rotate(struct tow_ptx_warp *w)
+static void warp_rotate(struct tow_ptx_warp *w)
 {
     int favour = -1;
     if (w->favour < 0 && w->groups_used > 1) {
@@ -285,7 +285,7 @@ void tow_ptx_warp_run(struct tow_ptx_warp *w)
     w->yielded = false;
     w->ran = false;
     while (w->groups_used && !w->runner->failed) {
-        if (!choose(w)) {
+        if (!warp_choose(w)) {
             return;
         }
         w->ran = true;
@@ -296,7 +296,7 @@ void tow_ptx_warp_run(struct tow_ptx_warp *w)
         if (op != HALT) {
             w->groups[w->current].pc = op;
         } else if (w->yielded) {
-            rotate(w);
+            warp_rotate(w);
             return;
         }
     }

@@ -228,7 +228,7 @@ static void load_ints(const struct tow_mma_op *op, enum tow_mma_matrix matrix,
     }
 }
 
-static uint32_t narrow(double v, enum tow_mma_type type)
+static uint32_t mma_narrow(double v, enum tow_mma_type type)
 {
     if (type == TOW_MMA_F16) {
         return tow_f2h(tow_d2f_odd(v));
@@ -246,8 +246,8 @@ static void store_floats(const struct tow_mma_op *op, const double *from, void *
         uint32_t *row = d[r];
         for (unsigned l = 0; l < 32; l++) {
             const double *at = from + p.lane[l];
-            uint32_t v = narrow(at[p.element[r * per]], type);
-            row[l] = per == 1 ? v : v | narrow(at[p.element[r * per + 1]], type) << 16;
+            uint32_t v = mma_narrow(at[p.element[r * per]], type);
+            row[l] = per == 1 ? v : v | mma_narrow(at[p.element[r * per + 1]], type) << 16;
         }
     }
 }
@@ -279,8 +279,8 @@ TOW_INLINE void multiply_by(unsigned m, const unsigned n, unsigned k, const doub
     }
 }
 
-static void multiply(unsigned m, unsigned n, unsigned k, const double *restrict a,
-                     const double *restrict b, double *restrict c)
+static void mma_multiply(unsigned m, unsigned n, unsigned k, const double *restrict a,
+                         const double *restrict b, double *restrict c)
 {
     if (n == 8) {
         multiply_by(m, 8, k, a, b, c);
@@ -299,7 +299,7 @@ static void run_float(const struct tow_mma_op *op, void *const *d, const void *c
     load_floats(op, TOW_MMA_A, s->a, op->a_regs, a, ma);
     load_floats(op, TOW_MMA_B, s->b, op->b_regs, b, mb);
     load_floats(op, TOW_MMA_C, s->c, op->c_regs, c, mc);
-    multiply(s->m, s->n, s->k, ma, mb, mc);
+    mma_multiply(s->m, s->n, s->k, ma, mb, mc);
     store_floats(op, mc, d);
 }
 
@@ -477,14 +477,14 @@ static void run_volta(const struct tow_mma_op *op, void *const *d, const void *c
     volta_load(s, TOW_MMA_B, s->b, 4, b, mb);
     volta_load(s, TOW_MMA_C, s->c, 8, c, mc);
     for (unsigned q = 0; q < 4; q++) {
-        multiply(8, 8, 4, ma[q], mb[q], mc[q]);
+        mma_multiply(8, 8, 4, ma[q], mb[q], mc[q]);
     }
     unsigned per = per_register(s->d);
     for (unsigned i = 0; i < 8; i++) {
         for (unsigned lane = 0; lane < 32; lane++) {
             unsigned row, col;
             volta_position(s, TOW_MMA_C, s->d, lane, i, &row, &col);
-            uint32_t v = narrow(mc[lane / 4 % 4][row * 8 + col], s->d);
+            uint32_t v = mma_narrow(mc[lane / 4 % 4][row * 8 + col], s->d);
             uint32_t *at = (uint32_t *)d[i / per] + lane;
             *at = i % per ? *at | v << 16 : v;
         }
@@ -589,7 +589,7 @@ static bool wmma_exists(const struct tow_mma_desc *d)
 }
 
 /* Registers of a fragment of rows x cols elements, each element in one lane. */
-static unsigned registers(enum tow_mma_type type, unsigned rows, unsigned cols)
+static unsigned mma_registers(enum tow_mma_type type, unsigned rows, unsigned cols)
 {
     unsigned bits = type_bits(type);
     return rows * cols * (bits == 64 ? 32 : bits) / 32 / 32;
@@ -622,7 +622,7 @@ int tow_wmma_fragment_find(uint16_t m, uint16_t n, uint16_t k, enum tow_mma_matr
         return -EINVAL;
     }
     unsigned rows = matrix == TOW_MMA_B ? k : m, cols = matrix == TOW_MMA_A ? k : n;
-    unsigned regs = !c && type == TOW_MMA_F16 ? 8 : registers(type, rows, cols);
+    unsigned regs = !c && type == TOW_MMA_F16 ? 8 : mma_registers(type, rows, cols);
     struct tow_wmma_fragment f = {
         .matrix = matrix,
         .type = type,
@@ -652,10 +652,10 @@ int tow_mma_find(const struct tow_mma_desc *desc, struct tow_mma_op *ret_op)
     if (desc->sparse || !(desc->wmma ? wmma_exists(desc) : mma_exists(desc))) {
         return -EINVAL;
     }
-    op.a_regs = (uint8_t)registers(desc->a, desc->m, desc->k);
-    op.b_regs = (uint8_t)registers(desc->b, desc->k, desc->n);
-    op.c_regs = (uint8_t)registers(desc->c, desc->m, desc->n);
-    op.d_regs = (uint8_t)registers(desc->d, desc->m, desc->n);
+    op.a_regs = (uint8_t)mma_registers(desc->a, desc->m, desc->k);
+    op.b_regs = (uint8_t)mma_registers(desc->b, desc->k, desc->n);
+    op.c_regs = (uint8_t)mma_registers(desc->c, desc->m, desc->n);
+    op.d_regs = (uint8_t)mma_registers(desc->d, desc->m, desc->n);
     if (desc->wmma && desc->a == TOW_MMA_F16) {
         op.a_regs = op.b_regs = 8;
     }
@@ -707,7 +707,7 @@ int tow_matrix_find(const struct tow_matrix_form *form, bool store,
     return 0;
 }
 
-static uint32_t read16(const uint8_t *row, unsigned col)
+static uint32_t mma_read16(const uint8_t *row, unsigned col)
 {
     return row[2 * col] | (uint32_t)row[2 * col + 1] << 8;
 }
@@ -719,8 +719,9 @@ void tow_matrix_load(const struct tow_matrix_form *form, const uint8_t rows[32][
         if (form->shape == TOW_MATRIX_M8N8_B16) {
             for (unsigned i = 0; i < form->count; i++) {
                 const uint8_t(*m)[16] = &rows[8 * i];
-                uint32_t low = form->trans ? read16(m[2 * t], g) : read16(m[g], 2 * t);
-                uint32_t high = form->trans ? read16(m[2 * t + 1], g) : read16(m[g], 2 * t + 1);
+                uint32_t low = form->trans ? mma_read16(m[2 * t], g) : mma_read16(m[g], 2 * t);
+                uint32_t high =
+                    form->trans ? mma_read16(m[2 * t + 1], g) : mma_read16(m[g], 2 * t + 1);
                 ((uint32_t *)d[i])[lane] = low | high << 16;
             }
         } else { /* 16x16 bytes, transposed: two 8x16 halves of the result */

@@ -7,24 +7,24 @@
  * Loops have no calls and no branches. */
 #include "ptx/num/num_bits.h"
 
-TOW_INLINE float in(uint32_t a, bool ftz)
+TOW_INLINE float num_approx_in(uint32_t a, bool ftz)
 {
     return tow_f32(ftz ? tow_f32_ftz(a) : a);
 }
 
-TOW_INLINE uint32_t out(float f, bool ftz)
+TOW_INLINE uint32_t num_approx_out(float f, bool ftz)
 {
     uint32_t r = f == f ? tow_f32_bits(f) : TOW_NUM_NAN_F32;
     return ftz ? tow_f32_ftz(r) : r;
 }
 
-TOW_INLINE float pick(bool which, float yes, float no)
+TOW_INLINE float num_approx_pick(bool which, float yes, float no)
 {
     return which ? yes : no;
 }
 
 /* One instruction each on NEON; what becomes of a NaN is left open. */
-TOW_INLINE float smaller(float a, float b)
+TOW_INLINE float num_approx_smaller(float a, float b)
 {
 #ifdef __aarch64__
     return __builtin_fminf(a, b);
@@ -33,7 +33,7 @@ TOW_INLINE float smaller(float a, float b)
 #endif
 }
 
-TOW_INLINE float larger(float a, float b)
+TOW_INLINE float num_approx_larger(float a, float b)
 {
 #ifdef __aarch64__
     return __builtin_fmaxf(a, b);
@@ -43,23 +43,23 @@ TOW_INLINE float larger(float a, float b)
 }
 
 /* 2^n for n in [-126, 127] */
-TOW_INLINE float power2(int n)
+TOW_INLINE float num_approx_power2(int n)
 {
     return tow_f32((uint32_t)(n + 127) << 23);
 }
 
 /* Nearest integer of |x| < 2^22. */
-TOW_INLINE float nearest(float x)
+TOW_INLINE float num_approx_nearest(float x)
 {
     const float magic = 0x1.8p23f;
     return (x + magic) - magic;
 }
 
-TOW_INLINE float ex2(float x)
+TOW_INLINE float num_approx_ex2(float x)
 {
     /* beyond these the result is 0 or infinite; NaN counts as one of them until the end */
-    float t = smaller(x, 130.0f);
-    t = larger(t, -160.0f);
+    float t = num_approx_smaller(x, 130.0f);
+    t = num_approx_larger(t, -160.0f);
     /* the low bits of t + magic are the nearest integer */
     const float magic = 0x1.8p23f;
     float shifted = t + magic;
@@ -74,22 +74,22 @@ TOW_INLINE float ex2(float x)
     p = __builtin_fmaf(p, f, 0x1.62e43p-1f);
     p = __builtin_fmaf(p, f, 1.0f);
     int half = n >> 1;
-    float r = p * power2(half) * power2(n - half);
-    return pick(x == x, r, x);
+    float r = p * num_approx_power2(half) * num_approx_power2(n - half);
+    return num_approx_pick(x == x, r, x);
 }
 
-TOW_INLINE float lg2(float x)
+TOW_INLINE float num_approx_lg2(float x)
 {
     uint32_t bits = tow_f32_bits(x);
     bool small = bits < 0x00800000u;
-    float scaled = pick(small, x * 0x1p24f, x);
+    float scaled = num_approx_pick(small, x * 0x1p24f, x);
     bits = tow_f32_bits(scaled);
     /* m in [0.707, 1.414), x = m * 2^e */
     uint32_t shifted = bits - 0x3f3504f3u;
     int e = (int32_t)shifted >> 23;
     float m = tow_f32((shifted & 0x007fffffu) + 0x3f3504f3u);
     float f = m - 1.0f; /* exact */
-    float exponent = (float)e - pick(small, 24.0f, 0.0f);
+    float exponent = (float)e - num_approx_pick(small, 24.0f, 0.0f);
     /* log2(1 + f) = f * (1/ln 2 + f * q(f)) with 1/ln 2 in two pieces */
     float q = 0x1.03a1cap-3f;
     q = __builtin_fmaf(q, f, -0x1.a25dd4p-3f);
@@ -101,13 +101,13 @@ TOW_INLINE float lg2(float x)
     q = __builtin_fmaf(q, f, -0x1.715474p-1f);
     float tail = __builtin_fmaf(f * f, q, f * 0x1.4ae0cp-26f);
     float r = __builtin_fmaf(f, 0x1.715476p+0f, tail) + exponent;
-    r = pick(x == INFINITY, x, r);
-    r = pick(x == 0.0f, -INFINITY, r);
-    return pick(x >= 0.0f, r, NAN); /* negative or NaN */
+    r = num_approx_pick(x == INFINITY, x, r);
+    r = num_approx_pick(x == 0.0f, -INFINITY, r);
+    return num_approx_pick(x >= 0.0f, r, NAN); /* negative or NaN */
 }
 
 /* x / (2 pi) towards zero, less its nearest integer: in [-0.5, 0.5] */
-TOW_INLINE float turns(float x)
+TOW_INLINE float num_approx_turns(float x)
 {
     double p = (double)x * 0x1.45f306p-3f;
     float t = (float)p;
@@ -116,7 +116,7 @@ TOW_INLINE float turns(float x)
     t = tow_f32(tow_f32_bits(t) - (over ? 1 : 0));
     /* at 2^22 and beyond, what is left of a fraction is a multiple of a quarter turn or nothing */
     float big = __builtin_fabsf(t) < 0x1p22f ? t : t - 0x1p0f * __builtin_truncf(t);
-    return big - nearest(big);
+    return big - num_approx_nearest(big);
 }
 
 /* sin(2 pi t), t in [-0.25, 0.25] */
@@ -132,22 +132,22 @@ TOW_INLINE float sin_turns(float t)
     return __builtin_fmaf(0x1.921fb6p+2f, t, p);
 }
 
-TOW_INLINE float sine(float x)
+TOW_INLINE float num_approx_sine(float x)
 {
-    float t = turns(x);
+    float t = num_approx_turns(x);
     /* fold to a quarter: sin(pi - a) = sin a */
-    float folded = pick(t > 0.25f, 0.5f - t, pick(t < -0.25f, -0.5f - t, t));
+    float folded = num_approx_pick(t > 0.25f, 0.5f - t, num_approx_pick(t < -0.25f, -0.5f - t, t));
     float r = sin_turns(folded);
-    return pick(x == 0.0f, x, r);
+    return num_approx_pick(x == 0.0f, x, r);
 }
 
-TOW_INLINE float cosine(float x)
+TOW_INLINE float num_approx_cosine(float x)
 {
-    float t = __builtin_fabsf(turns(x));
+    float t = __builtin_fabsf(num_approx_turns(x));
     return sin_turns(0.25f - t);
 }
 
-TOW_INLINE float hyperbolic(float x)
+TOW_INLINE float num_approx_hyperbolic(float x)
 {
     float a = __builtin_fabsf(x);
     float s = x * x;
@@ -157,20 +157,20 @@ TOW_INLINE float hyperbolic(float x)
     q = __builtin_fmaf(q, s, 0x1.10e7cap-3f);
     q = __builtin_fmaf(q, s, -0x1.55551ap-2f);
     float low = __builtin_fmaf(q * s, x, x);
-    float high = 1.0f - 2.0f / (ex2(a * 0x1.715476p+1f) + 1.0f);
-    float r = pick(a < 0.6f, low, high);
+    float high = 1.0f - 2.0f / (num_approx_ex2(a * 0x1.715476p+1f) + 1.0f);
+    float r = num_approx_pick(a < 0.6f, low, high);
     r = tow_f32((tow_f32_bits(r) & 0x7fffffffu) | (tow_f32_bits(x) & 0x80000000u));
-    return pick(x == x, r, x);
+    return num_approx_pick(x == x, r, x);
 }
 
 float tow_approx_ex2(float x)
 {
-    return ex2(x);
+    return num_approx_ex2(x);
 }
 
 float tow_approx_tanh(float x)
 {
-    return hyperbolic(x);
+    return num_approx_hyperbolic(x);
 }
 
 #define APPROX_FN(name, ftz, expr)                                                                 \
@@ -181,8 +181,8 @@ float tow_approx_tanh(float x)
         const uint32_t *ra = a;                                                                    \
         TOW_EACH_LANE                                                                              \
         {                                                                                          \
-            float x = in(ra[l], ftz);                                                              \
-            rd[l] = out(expr, ftz);                                                                \
+            float x = num_approx_in(ra[l], ftz);                                                   \
+            rd[l] = num_approx_out(expr, ftz);                                                     \
         }                                                                                          \
     }
 #define APPROX_FNS(name, expr)                                                                     \
@@ -192,14 +192,14 @@ float tow_approx_tanh(float x)
 APPROX_FNS(approx_rcp, 1.0f / x)
 APPROX_FNS(approx_sqrt, __builtin_sqrtf(x))
 APPROX_FNS(approx_rsqrt, 1.0f / __builtin_sqrtf(x))
-APPROX_FNS(approx_sin, sine(x))
-APPROX_FNS(approx_cos, cosine(x))
-APPROX_FNS(approx_lg2, lg2(x))
-APPROX_FNS(approx_ex2, ex2(x))
-APPROX_FN(approx_tanh, false, hyperbolic(x))
+APPROX_FNS(approx_sin, num_approx_sine(x))
+APPROX_FNS(approx_cos, num_approx_cosine(x))
+APPROX_FNS(approx_lg2, num_approx_lg2(x))
+APPROX_FNS(approx_ex2, num_approx_ex2(x))
+APPROX_FN(approx_tanh, false, num_approx_hyperbolic(x))
 
 /* div.approx is a * (1/b): for |b| above 2^126 the reciprocal counts as zero. */
-TOW_INLINE float divide(float x, float y, bool full)
+TOW_INLINE float num_approx_divide(float x, float y, bool full)
 {
     bool huge = !full && __builtin_fabsf(y) > 0x1p126f;
     float zero = tow_f32(tow_f32_bits(y) & 0x80000000u);
@@ -214,7 +214,9 @@ TOW_INLINE float divide(float x, float y, bool full)
         const uint32_t *ra = a, *rb = b;                                                           \
         TOW_EACH_LANE                                                                              \
         {                                                                                          \
-            rd[l] = out(divide(in(ra[l], ftz), in(rb[l], ftz), full), ftz);                        \
+            rd[l] = num_approx_out(                                                                \
+                num_approx_divide(num_approx_in(ra[l], ftz), num_approx_in(rb[l], ftz), full),     \
+                ftz);                                                                              \
         }                                                                                          \
     }
 DIVIDE_FN(divide_approx, false, false)
@@ -226,14 +228,14 @@ DIVIDE_FN(divide_full_ftz, true, true)
 
 #define NAN_HIGH 0x7fffffff00000000ull
 
-TOW_INLINE double flush64(double x)
+TOW_INLINE double num_approx_flush64(double x)
 {
     return __builtin_fabs(x) < 0x1p-1022 ? tow_f64(tow_f64_bits(x) & 0x8000000000000000ull) : x;
 }
 
-static uint64_t coarse(double r)
+static uint64_t num_approx_coarse(double r)
 {
-    uint64_t bits = tow_f64_bits(flush64(r));
+    uint64_t bits = tow_f64_bits(num_approx_flush64(r));
     if (tow_f64_isnan(bits)) {
         return NAN_HIGH;
     }
@@ -243,32 +245,32 @@ static uint64_t coarse(double r)
     return (bits + 0x80000000ull) & ~0xffffffffull;
 }
 
-static double upper(uint64_t a)
+static double num_approx_upper(uint64_t a)
 {
     if (tow_f64_isnan(a)) {
         return NAN;
     }
-    return flush64(tow_f64(a & ~0xffffffffull));
+    return num_approx_flush64(tow_f64(a & ~0xffffffffull));
 }
 
-static void rcp64(const struct tow_num_form *form, void *d, const void *a, const void *b,
-                  const void *c)
+static void num_approx_rcp64(const struct tow_num_form *form, void *d, const void *a, const void *b,
+                             const void *c)
 {
     uint64_t *rd = d;
     const uint64_t *ra = a;
     for (int l = 0; l < TOW_NUM_LANES; l++) {
-        rd[l] = coarse(1.0 / upper(ra[l]));
+        rd[l] = num_approx_coarse(1.0 / num_approx_upper(ra[l]));
     }
 }
 
-static void rsqrt64(const struct tow_num_form *form, void *d, const void *a, const void *b,
-                    const void *c)
+static void num_approx_rsqrt64(const struct tow_num_form *form, void *d, const void *a,
+                               const void *b, const void *c)
 {
     uint64_t *rd = d;
     const uint64_t *ra = a;
     for (int l = 0; l < TOW_NUM_LANES; l++) {
         if (form->ftz) {
-            rd[l] = coarse(1.0 / __builtin_sqrt(upper(ra[l])));
+            rd[l] = num_approx_coarse(1.0 / __builtin_sqrt(num_approx_upper(ra[l])));
         } else {
             uint64_t r = tow_f64_bits(1.0 / __builtin_sqrt(tow_f64(ra[l])));
             rd[l] = tow_f64_pick_nan(r, ra[l], ra[l], ra[l]);
@@ -295,9 +297,9 @@ tow_num_fn *tow_num_find_approx(const struct tow_num_form *form)
     }
     if (form->type == TOW_NUM_F64) {
         if (form->op == TOW_NUM_RCP && ftz) {
-            return rcp64;
+            return num_approx_rcp64;
         }
-        return form->op == TOW_NUM_RSQRT ? rsqrt64 : NULL;
+        return form->op == TOW_NUM_RSQRT ? num_approx_rsqrt64 : NULL;
     }
     if (form->type != TOW_NUM_F32) {
         return NULL;

@@ -284,7 +284,8 @@ static void load_ints(enum tow_num_type t, const void *row, double *v)
 
 /* From the nearest value of a narrow format to the one a direction asks for. `back` is what `r`
  * (with its sign in bit `sign`) means, `f` the exact or odd-rounded source. */
-static uint32_t steer(uint32_t r, uint32_t sign, float back, float f, enum tow_num_round round)
+static uint32_t num_cvt_steer(uint32_t r, uint32_t sign, float back, float f,
+                              enum tow_num_round round)
 {
     bool negative = (r & sign) != 0;
     bool down = (round == TOW_NUM_RM || (round == TOW_NUM_RZ && !negative)) && back > f;
@@ -310,7 +311,7 @@ static uint32_t to_half(double v, bool bf, struct ending e)
     float f = tow_d2f_odd(v);
     uint32_t r = bf ? tow_f2bf(f) : tow_f2h(f);
     if (f == f) {
-        r = steer(r, 0x8000u, bf ? tow_bf2f(r) : tow_h2f(r), f, e.round);
+        r = num_cvt_steer(r, 0x8000u, bf ? tow_bf2f(r) : tow_h2f(r), f, e.round);
         if (e.satfinite && (r & 0x7fffu) == inf) {
             r--;
         }
@@ -510,12 +511,12 @@ static void f32_to_pair(const struct tow_num_form *form, void *d, const void *a,
 
 /* ---- which form is which -------------------------------------------------------------- */
 
-static bool frnd(enum tow_num_round r)
+static bool num_cvt_frnd(enum tow_num_round r)
 {
     return r >= TOW_NUM_RN && r <= TOW_NUM_RP;
 }
 
-static bool irnd(enum tow_num_round r)
+static bool num_cvt_irnd(enum tow_num_round r)
 {
     return r >= TOW_NUM_RNI && r <= TOW_NUM_RPI;
 }
@@ -523,7 +524,7 @@ static bool irnd(enum tow_num_round r)
 static tow_num_fn *find_int_to_float(const struct tow_num_form *form)
 {
     bool simple = form->round == TOW_NUM_RN && !form->sat;
-    if (!frnd(form->round)) {
+    if (!num_cvt_frnd(form->round)) {
         return NULL;
     }
     if (simple && form->type == TOW_NUM_F32) {
@@ -557,7 +558,7 @@ static tow_num_fn *find_int_to_float(const struct tow_num_form *form)
     return form->type == TOW_NUM_F64 ? int_to_f64 : int_to_float;
 }
 
-static unsigned precision(enum tow_num_type t)
+static unsigned num_cvt_precision(enum tow_num_type t)
 {
     return t == TOW_NUM_F16 ? 11 : t == TOW_NUM_BF16 ? 8 : t == TOW_NUM_F32 ? 24 : 53;
 }
@@ -571,7 +572,7 @@ static tow_num_fn *find_float_to_float(const struct tow_num_form *form)
         return NULL;
     }
     if (to == from) {
-        if (form->round != TOW_NUM_ROUND_NONE && !irnd(form->round)) {
+        if (form->round != TOW_NUM_ROUND_NONE && !num_cvt_irnd(form->round)) {
             return NULL;
         }
         if (bare && form->round == TOW_NUM_ROUND_NONE && !half) {
@@ -590,15 +591,15 @@ static tow_num_fn *find_float_to_float(const struct tow_num_form *form)
     }
     bool f16_and_bf16 = half && (from == TOW_NUM_F16 || from == TOW_NUM_BF16);
     if (f16_and_bf16) { /* the assembler takes these without a rounding, too: nearest */
-        if (form->round != TOW_NUM_ROUND_NONE && !frnd(form->round)) {
+        if (form->round != TOW_NUM_ROUND_NONE && !num_cvt_frnd(form->round)) {
             return NULL;
         }
-    } else if (precision(to) < precision(from)) {
-        if (!frnd(form->round)) {
+    } else if (num_cvt_precision(to) < num_cvt_precision(from)) {
+        if (!num_cvt_frnd(form->round)) {
             return NULL;
         }
     } else if (form->round != TOW_NUM_ROUND_NONE &&
-               !(from == TOW_NUM_BF16 && frnd(form->round))) { /* there without effect */
+               !(from == TOW_NUM_BF16 && num_cvt_frnd(form->round))) { /* there without effect */
         return NULL;
     }
     if (bare && to == TOW_NUM_F32 && from == TOW_NUM_BF16) {
@@ -639,7 +640,7 @@ tow_num_fn *tow_num_find_cvt(const struct tow_num_form *form)
         return form->sat ? int_sat : ints[to - TOW_NUM_U8][from - TOW_NUM_U8];
     }
     if (is_int(to) && is_float(from)) {
-        if (!irnd(form->round) || form->relu || form->satfinite) {
+        if (!num_cvt_irnd(form->round) || form->relu || form->satfinite) {
             return NULL;
         }
         /* a flushed subnormal truncates to 0 as well */

@@ -30,7 +30,7 @@ static const struct small *small_of(enum tow_num_type type)
 }
 
 /* Nearest even, largest finite value where it overflows. */
-static uint32_t encode(const struct small *s, uint32_t f32, bool relu)
+static uint32_t num_cvt_small_encode(const struct small *s, uint32_t f32, bool relu)
 {
     uint32_t x = f32 & 0x7fffffffu;
     uint32_t sign = (f32 >> 31) << (s->exp_bits + s->man_bits);
@@ -69,7 +69,7 @@ static uint32_t encode(const struct small *s, uint32_t f32, bool relu)
 }
 
 /* Every value of these formats is a float exactly. */
-static float decode(enum tow_num_type type, uint32_t code)
+static float num_cvt_small_decode(enum tow_num_type type, uint32_t code)
 {
     const struct small *s = small_of(type);
     uint32_t man = code & ((1u << s->man_bits) - 1);
@@ -116,7 +116,8 @@ static void to_small(const struct tow_num_form *form, void *d, const void *a, co
             high = tow_f32_bits(half_source(form->src, ra[l] >> 16));
             low = tow_f32_bits(half_source(form->src, ra[l]));
         }
-        rd[l] = encode(s, high, form->relu) << slot | encode(s, low, form->relu);
+        rd[l] = num_cvt_small_encode(s, high, form->relu) << slot |
+                num_cvt_small_encode(s, low, form->relu);
     }
 }
 
@@ -129,7 +130,7 @@ static void from_small(const struct tow_num_form *form, void *d, const void *a, 
     for (int l = 0; l < TOW_NUM_LANES; l++) {
         uint32_t r = 0;
         for (unsigned i = 0; i < 2; i++) {
-            float f = decode(form->src, ra[l] >> (slot * i));
+            float f = num_cvt_small_decode(form->src, ra[l] >> (slot * i));
             uint32_t h = form->type == TOW_NUM_F16X2 ? tow_f2h(f) : tow_f2bf(f);
             if (form->relu && f == f && (h & 0x8000u)) {
                 h = 0;
@@ -216,7 +217,7 @@ static struct pack pack_of(enum tow_num_type type)
     }
 }
 
-static uint32_t clamp(int32_t v, struct pack p)
+static uint32_t num_cvt_small_clamp(int32_t v, struct pack p)
 {
     v = v < p.low ? p.low : v > p.high ? p.high : v;
     return (uint32_t)v & (((uint32_t)1 << p.bits) - 1);
@@ -230,7 +231,7 @@ static void run_pack(const struct tow_num_form *form, void *d, const void *a, co
     const uint32_t *rc = c;
     const struct pack p = pack_of(form->type);
     for (int l = 0; l < TOW_NUM_LANES; l++) {
-        uint32_t r = clamp(ra[l], p) << p.bits | clamp(rb[l], p);
+        uint32_t r = num_cvt_small_clamp(ra[l], p) << p.bits | num_cvt_small_clamp(rb[l], p);
         if (p.bits < 16 && rc) {
             r |= rc[l] << (2 * p.bits);
         }

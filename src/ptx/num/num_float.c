@@ -11,12 +11,12 @@
 
 /* ---- f32, round to nearest: one function per op and per {ftz, sat} -------------------- */
 
-TOW_INLINE uint32_t in32(uint32_t a, bool ftz)
+TOW_INLINE uint32_t num_float_in32(uint32_t a, bool ftz)
 {
     return ftz ? tow_f32_ftz(a) : a;
 }
 
-TOW_INLINE uint32_t out32(float f, bool ftz, bool sat)
+TOW_INLINE uint32_t num_float_out32(float f, bool ftz, bool sat)
 {
     uint32_t r = tow_f32_bits(f);
     if (sat) {
@@ -35,12 +35,12 @@ TOW_INLINE uint32_t out32(float f, bool ftz, bool sat)
         const uint32_t *ra = a, *rb = sources > 1 ? b : a, *rc = sources > 2 ? c : a;              \
         TOW_EACH_LANE                                                                              \
         {                                                                                          \
-            float x = tow_f32(in32(ra[l], ftz));                                                   \
-            float y = tow_f32(in32(rb[l], ftz));                                                   \
-            float z = tow_f32(in32(rc[l], ftz));                                                   \
+            float x = tow_f32(num_float_in32(ra[l], ftz));                                         \
+            float y = tow_f32(num_float_in32(rb[l], ftz));                                         \
+            float z = tow_f32(num_float_in32(rc[l], ftz));                                         \
             (void)y;                                                                               \
             (void)z;                                                                               \
-            rd[l] = out32(expr, ftz, sat);                                                         \
+            rd[l] = num_float_out32(expr, ftz, sat);                                               \
         }                                                                                          \
     }
 #define F32_FNS(name, sources, expr)                                                               \
@@ -107,14 +107,15 @@ static void f32_directed(const struct tow_num_form *form, void *d, const void *a
 /* ---- min and max ---------------------------------------------------------------------- */
 
 /* As a total order in which -0 < +0. */
-TOW_INLINE int32_t order32(uint32_t a)
+TOW_INLINE int32_t num_float_order32(uint32_t a)
 {
     return (int32_t)(a ^ ((uint32_t)((int32_t)a >> 31) >> 1));
 }
 
-TOW_INLINE uint32_t minmax32(uint32_t a, uint32_t b, bool max, bool nan)
+TOW_INLINE uint32_t num_float_minmax32(uint32_t a, uint32_t b, bool max, bool nan)
 {
-    bool pick_a = max ? order32(a) > order32(b) : order32(a) < order32(b);
+    bool pick_a = max ? num_float_order32(a) > num_float_order32(b)
+                      : num_float_order32(a) < num_float_order32(b);
     uint32_t r = tow_pick32(pick_a, a, b);
     bool a_nan = tow_f32_isnan(a), b_nan = tow_f32_isnan(b);
     r = tow_pick32(a_nan, b, r);
@@ -135,10 +136,10 @@ TOW_INLINE uint32_t minmax32_form(uint32_t a, uint32_t b, bool max, const struct
     }
     if (form->xorsign_abs) {
         uint32_t sign = (a ^ b) & 0x80000000u;
-        uint32_t r = minmax32(a & 0x7fffffffu, b & 0x7fffffffu, max, form->nan);
+        uint32_t r = num_float_minmax32(a & 0x7fffffffu, b & 0x7fffffffu, max, form->nan);
         return tow_f32_isnan(r) ? r : r | sign;
     }
-    return minmax32(a, b, max, form->nan);
+    return num_float_minmax32(a, b, max, form->nan);
 }
 
 #define F32_MINMAX(name, max)                                                                      \
@@ -149,7 +150,7 @@ TOW_INLINE uint32_t minmax32_form(uint32_t a, uint32_t b, bool max, const struct
         const uint32_t *ra = a, *rb = b;                                                           \
         TOW_EACH_LANE                                                                              \
         {                                                                                          \
-            rd[l] = minmax32(ra[l], rb[l], max, false);                                            \
+            rd[l] = num_float_minmax32(ra[l], rb[l], max, false);                                  \
         }                                                                                          \
     }                                                                                              \
     static void name##_form(const struct tow_num_form *form, void *d, const void *a,               \
@@ -168,14 +169,15 @@ TOW_INLINE uint32_t minmax32_form(uint32_t a, uint32_t b, bool max, const struct
 F32_MINMAX(f32_min, false)
 F32_MINMAX(f32_max, true)
 
-TOW_INLINE int64_t order64(uint64_t a)
+TOW_INLINE int64_t num_float_order64(uint64_t a)
 {
     return (int64_t)(a ^ ((uint64_t)((int64_t)a >> 63) >> 1));
 }
 
-TOW_INLINE uint64_t minmax64(uint64_t a, uint64_t b, bool max)
+TOW_INLINE uint64_t num_float_minmax64(uint64_t a, uint64_t b, bool max)
 {
-    bool pick_a = max ? order64(a) > order64(b) : order64(a) < order64(b);
+    bool pick_a = max ? num_float_order64(a) > num_float_order64(b)
+                      : num_float_order64(a) < num_float_order64(b);
     uint64_t r = pick_a ? a : b;
     bool a_nan = tow_f64_isnan(a), b_nan = tow_f64_isnan(b);
     r = a_nan ? b : r;
@@ -345,8 +347,8 @@ static void f64_directed(const struct tow_num_form *form, void *d, const void *a
 /* neg and abs are additions of -0 to the hardware: a NaN comes out quiet, its sign as it was. */
 F64_BITS(f64_neg, 1, tow_f64_pick_nan(x ^ F64_SIGN, x, x, x))
 F64_BITS(f64_abs, 1, tow_f64_pick_nan(x & ~F64_SIGN, x, x, x))
-F64_BITS(f64_min, 2, minmax64(x, y, false))
-F64_BITS(f64_max, 2, minmax64(x, y, true))
+F64_BITS(f64_min, 2, num_float_minmax64(x, y, false))
+F64_BITS(f64_max, 2, num_float_minmax64(x, y, true))
 F64_BITS(f64_copysign, 2, (x & F64_SIGN) | (y & ~F64_SIGN))
 
 tow_num_fn *tow_num_find_f64(const struct tow_num_form *form)
@@ -385,8 +387,8 @@ tow_num_fn *tow_num_find_f64(const struct tow_num_form *form)
 
 uint32_t tow_f32_add(uint32_t a, uint32_t b, bool ftz)
 {
-    return ftz ? out32(tow_f32(tow_f32_ftz(a)) + tow_f32(tow_f32_ftz(b)), true, false)
-               : out32(tow_f32(a) + tow_f32(b), false, false);
+    return ftz ? num_float_out32(tow_f32(tow_f32_ftz(a)) + tow_f32(tow_f32_ftz(b)), true, false)
+               : num_float_out32(tow_f32(a) + tow_f32(b), false, false);
 }
 
 uint64_t tow_f64_add(uint64_t a, uint64_t b)
@@ -396,17 +398,18 @@ uint64_t tow_f64_add(uint64_t a, uint64_t b)
 
 uint32_t tow_f32_min(uint32_t a, uint32_t b)
 {
-    return minmax32(a, b, false, false);
+    return num_float_minmax32(a, b, false, false);
 }
 
 uint32_t tow_f32_max(uint32_t a, uint32_t b)
 {
-    return minmax32(a, b, true, false);
+    return num_float_minmax32(a, b, true, false);
 }
 
 /* Of the bits of a number without its sign, those of infinity, and those of the least normal one:
  * they are ordered as the numbers are. */
-static inline bool testp(enum tow_num_testp test, uint64_t m, uint64_t inf, uint64_t least)
+static inline bool num_float_testp(enum tow_num_testp test, uint64_t m, uint64_t inf,
+                                   uint64_t least)
 {
     switch (test) {
     case TOW_NUM_TEST_FINITE:
@@ -427,10 +430,10 @@ static inline bool testp(enum tow_num_testp test, uint64_t m, uint64_t inf, uint
 
 bool tow_f64_testp(enum tow_num_testp test, uint64_t a)
 {
-    return testp(test, a & ~F64_SIGN, 0x7ff0000000000000ull, 0x0010000000000000ull);
+    return num_float_testp(test, a & ~F64_SIGN, 0x7ff0000000000000ull, 0x0010000000000000ull);
 }
 
 bool tow_f32_testp(enum tow_num_testp test, uint32_t a)
 {
-    return testp(test, a & 0x7fffffffu, 0x7f800000u, 0x00800000u);
+    return num_float_testp(test, a & 0x7fffffffu, 0x7f800000u, 0x00800000u);
 }

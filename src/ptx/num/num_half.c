@@ -21,7 +21,7 @@ TOW_INLINE struct half half_of(const struct tow_num_form *form, bool bf)
     return h;
 }
 
-static bool modified(struct half h)
+static bool num_half_modified(struct half h)
 {
     return h.ftz || h.sat || h.relu || h.oob || h.nan || h.xorsign_abs;
 }
@@ -31,37 +31,37 @@ TOW_INLINE uint32_t exp_mask(bool bf)
     return bf ? 0x7f80u : 0x7c00u;
 }
 
-TOW_INLINE uint32_t flush(uint32_t a, struct half h)
+TOW_INLINE uint32_t num_half_flush(uint32_t a, struct half h)
 {
     uint32_t flushed = tow_pick32((a & exp_mask(h.bf)) == 0, a & 0x8000u, a);
     return tow_pick32(h.ftz, flushed, a);
 }
 
-TOW_INLINE float widen(uint32_t a, struct half h)
+TOW_INLINE float num_half_widen(uint32_t a, struct half h)
 {
-    a = flush(a & 0xffffu, h);
+    a = num_half_flush(a & 0xffffu, h);
     return h.bf ? tow_bf2f(a) : tow_h2f(a);
 }
 
-TOW_INLINE uint32_t narrow(float f, struct half h)
+TOW_INLINE uint32_t num_half_narrow(float f, struct half h)
 {
     return h.bf ? tow_f2bf(f) : tow_f2h(f);
 }
 
 /* ftz, sat and relu of a result. */
-TOW_INLINE uint32_t finish(uint32_t r, struct half h)
+TOW_INLINE uint32_t num_half_finish(uint32_t r, struct half h)
 {
     uint32_t one = h.bf ? 0x3f80u : 0x3c00u;
     bool nan = (r & 0x7fffu) > exp_mask(h.bf);
     bool negative = (r & 0x8000u) != 0 && !nan;
-    r = flush(r, h);
+    r = num_half_flush(r, h);
     uint32_t relu = tow_pick32(negative, 0, r);
     r = tow_pick32(h.relu, relu, r);
     uint32_t sat = tow_pick32(negative || nan, 0, tow_pick32(r > one, one, r));
     return tow_pick32(h.sat, sat, r);
 }
 
-TOW_INLINE uint32_t outside(uint32_t r, uint32_t a, uint32_t b, struct half h)
+TOW_INLINE uint32_t num_half_outside(uint32_t r, uint32_t a, uint32_t b, struct half h)
 {
     bool oob = ((a & 0xffffu) == 0xffffu) | ((b & 0xffffu) == 0xffffu);
     return tow_pick32(h.oob & oob, 0, r);
@@ -69,88 +69,95 @@ TOW_INLINE uint32_t outside(uint32_t r, uint32_t a, uint32_t b, struct half h)
 
 TOW_INLINE uint32_t half_add(uint32_t a, uint32_t b, uint32_t c, struct half h)
 {
-    return outside(finish(narrow(widen(a, h) + widen(b, h), h), h), a, b, h);
+    return num_half_outside(
+        num_half_finish(num_half_narrow(num_half_widen(a, h) + num_half_widen(b, h), h), h), a, b,
+        h);
 }
 
 TOW_INLINE uint32_t half_sub(uint32_t a, uint32_t b, uint32_t c, struct half h)
 {
-    return outside(finish(narrow(widen(a, h) - widen(b, h), h), h), a, b, h);
+    return num_half_outside(
+        num_half_finish(num_half_narrow(num_half_widen(a, h) - num_half_widen(b, h), h), h), a, b,
+        h);
 }
 
 TOW_INLINE uint32_t half_mul(uint32_t a, uint32_t b, uint32_t c, struct half h)
 {
     /* of bf16 the product may be subnormal in f32 */
-    float p = h.bf ? tow_d2f_odd((double)widen(a, h) * widen(b, h)) : widen(a, h) * widen(b, h);
+    float p = h.bf ? tow_d2f_odd((double)num_half_widen(a, h) * num_half_widen(b, h))
+                   : num_half_widen(a, h) * num_half_widen(b, h);
     /* what is flushed is known before rounding */
     p = h.ftz & !h.bf & (__builtin_fabsf(p) < 0x1p-14f) ? __builtin_copysignf(0.0f, p) : p;
-    return outside(finish(narrow(p, h), h), a, b, h);
+    return num_half_outside(num_half_finish(num_half_narrow(p, h), h), a, b, h);
 }
 
 TOW_INLINE uint32_t half_fma(uint32_t a, uint32_t b, uint32_t c, struct half h)
 {
     float s;
     if (h.bf) {
-        s = tow_d2f_odd(tow_sum_odd((double)widen(a, h) * widen(b, h), widen(c, h)));
+        s = tow_d2f_odd(
+            tow_sum_odd((double)num_half_widen(a, h) * num_half_widen(b, h), num_half_widen(c, h)));
     } else { /* the product of two f16 is exact in f32 */
-        s = tow_sum_odd_f32(widen(a, h) * widen(b, h), widen(c, h));
+        s = tow_sum_odd_f32(num_half_widen(a, h) * num_half_widen(b, h), num_half_widen(c, h));
     }
-    return outside(finish(narrow(s, h), h), a, b, h);
+    return num_half_outside(num_half_finish(num_half_narrow(s, h), h), a, b, h);
 }
 
 TOW_INLINE uint32_t half_neg(uint32_t a, uint32_t b, uint32_t c, struct half h)
 {
-    a = flush(a & 0xffffu, h);
+    a = num_half_flush(a & 0xffffu, h);
     return tow_pick32((a & 0x7fffu) > exp_mask(h.bf), TOW_NUM_NAN_F16, a ^ 0x8000u);
 }
 
 TOW_INLINE uint32_t half_abs(uint32_t a, uint32_t b, uint32_t c, struct half h)
 {
-    a = flush(a & 0xffffu, h);
+    a = num_half_flush(a & 0xffffu, h);
     return tow_pick32((a & 0x7fffu) > exp_mask(h.bf), TOW_NUM_NAN_F16, a & 0x7fffu);
 }
 
-TOW_INLINE int32_t order(uint32_t a)
+TOW_INLINE int32_t num_half_order(uint32_t a)
 {
     return (a & 0x8000u) ? -(int32_t)(a & 0x7fffu) - 1 : (int32_t)a;
 }
 
-TOW_INLINE uint32_t pick(uint32_t a, uint32_t b, bool max, struct half h)
+TOW_INLINE uint32_t num_half_pick(uint32_t a, uint32_t b, bool max, struct half h)
 {
     bool a_nan = (a & 0x7fffu) > exp_mask(h.bf), b_nan = (b & 0x7fffu) > exp_mask(h.bf);
-    bool take_a = max ? order(a) > order(b) : order(a) < order(b);
+    bool take_a =
+        max ? num_half_order(a) > num_half_order(b) : num_half_order(a) < num_half_order(b);
     take_a = (take_a & !a_nan) | b_nan;
     bool none = h.nan ? a_nan | b_nan : a_nan & b_nan;
     return tow_pick32(none, TOW_NUM_NAN_F16, tow_pick32(take_a, a, b));
 }
 
-TOW_INLINE uint32_t minmax(uint32_t a, uint32_t b, bool max, struct half h)
+TOW_INLINE uint32_t num_half_minmax(uint32_t a, uint32_t b, bool max, struct half h)
 {
-    a = flush(a & 0xffffu, h);
-    b = flush(b & 0xffffu, h);
+    a = num_half_flush(a & 0xffffu, h);
+    b = num_half_flush(b & 0xffffu, h);
     uint32_t mask = h.xorsign_abs ? 0x7fffu : 0xffffu;
-    uint32_t r = pick(a & mask, b & mask, max, h);
+    uint32_t r = num_half_pick(a & mask, b & mask, max, h);
     bool nan = (r & 0x7fffu) > exp_mask(h.bf);
     return h.xorsign_abs && !nan ? r | ((a ^ b) & 0x8000u) : r;
 }
 
 TOW_INLINE uint32_t half_min(uint32_t a, uint32_t b, uint32_t c, struct half h)
 {
-    return minmax(a, b, false, h);
+    return num_half_minmax(a, b, false, h);
 }
 
 TOW_INLINE uint32_t half_max(uint32_t a, uint32_t b, uint32_t c, struct half h)
 {
-    return minmax(a, b, true, h);
+    return num_half_minmax(a, b, true, h);
 }
 
 TOW_INLINE uint32_t half_ex2(uint32_t a, uint32_t b, uint32_t c, struct half h)
 {
-    return finish(narrow(tow_approx_ex2(widen(a, h)), h), h);
+    return num_half_finish(num_half_narrow(tow_approx_ex2(num_half_widen(a, h)), h), h);
 }
 
 TOW_INLINE uint32_t half_tanh(uint32_t a, uint32_t b, uint32_t c, struct half h)
 {
-    return finish(narrow(tow_approx_tanh(widen(a, h)), h), h);
+    return num_half_finish(num_half_narrow(tow_approx_tanh(num_half_widen(a, h)), h), h);
 }
 
 /* Four functions per op: f16, f16x2, bf16, bf16x2. Rows that an op does not have stand in as `a`.
@@ -172,7 +179,7 @@ TOW_INLINE uint32_t half_tanh(uint32_t a, uint32_t b, uint32_t c, struct half h)
         const struct half h = half_of(form, bf), plain = {bf};                                     \
         const uint32_t *ra = a, *rb = sources > 1 ? b : a;                                         \
         const uint32_t *rc = sources > 2 ? c : a;                                                  \
-        if (modified(h)) {                                                                         \
+        if (num_half_modified(h)) {                                                                \
             HALF_LOOP(core, pair, h)                                                               \
         } else {                                                                                   \
             HALF_LOOP(core, pair, plain)                                                           \

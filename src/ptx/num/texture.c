@@ -43,7 +43,7 @@ static bool is_layered(const struct tow_ptx_texture *t)
            t->kind == TOW_PTX_TEX_CUBE_LAYERED;
 }
 
-static unsigned dimensions(const struct tow_ptx_texture *t)
+static unsigned texture_dimensions(const struct tow_ptx_texture *t)
 {
     switch (t->kind) {
     case TOW_PTX_TEX_BUFFER:
@@ -58,7 +58,8 @@ static unsigned dimensions(const struct tow_ptx_texture *t)
 }
 
 /* Slices beyond the plane that a position may name: depth, layers or faces. */
-static uint32_t slices(const struct tow_ptx_texture *t, const struct tow_ptx_tex_level *level)
+static uint32_t texture_slices(const struct tow_ptx_texture *t,
+                               const struct tow_ptx_tex_level *level)
 {
     if (t->kind == TOW_PTX_TEX_3D) {
         return level->depth;
@@ -91,11 +92,11 @@ int tow_ptx_texture_check(const struct tow_ptx_texture *t)
             l->height > SIDE_MAX || l->depth > SIDE_MAX) {
             return -EINVAL;
         }
-        if ((dimensions(t) == 1 && l->height != 1) || (dimensions(t) < 3 && l->depth != 1) ||
-            (l->height > 1 && l->row_pitch < row)) {
+        if ((texture_dimensions(t) == 1 && l->height != 1) ||
+            (texture_dimensions(t) < 3 && l->depth != 1) || (l->height > 1 && l->row_pitch < row)) {
             return -EINVAL;
         }
-        if (slices(t, l) > 1 && l->slice_pitch < row) {
+        if (texture_slices(t, l) > 1 && l->slice_pitch < row) {
             return -EINVAL;
         }
     }
@@ -114,7 +115,7 @@ static uint8_t *texel_at(const struct tow_ptx_texture *t, const struct tow_ptx_t
 {
     x = clamp_int(x, 0, (int32_t)level->width - 1);
     y = clamp_int(y, 0, (int32_t)level->height - 1);
-    slice = clamp_int(slice, 0, (int32_t)slices(t, level) - 1);
+    slice = clamp_int(slice, 0, (int32_t)texture_slices(t, level) - 1);
     return (uint8_t *)level->data + (uint64_t)slice * level->slice_pitch +
            (uint64_t)y * level->row_pitch + (uint64_t)x * tow_ptx_texture_texel_bytes(t);
 }
@@ -202,7 +203,7 @@ static enum tow_ptx_tex_address mode_of(const struct tow_ptx_texture *t, unsigne
 }
 
 /* A position as the mode maps it: inside [0, n), or -1 for the border. */
-static int32_t map(int32_t i, int32_t n, enum tow_ptx_tex_address mode)
+static int32_t texture_map(int32_t i, int32_t n, enum tow_ptx_tex_address mode)
 {
     switch (mode) {
     case TOW_PTX_TEX_WRAP: {
@@ -239,7 +240,7 @@ struct axis {
 
 /* From a coordinate to texels. Normalised coordinates are first brought into one period, where no
  * precision is lost to the size of the number. */
-static float scale(float x, int32_t n, enum tow_ptx_tex_address mode, bool normalized)
+static float texture_scale(float x, int32_t n, enum tow_ptx_tex_address mode, bool normalized)
 {
     if (!normalized) {
         return x;
@@ -262,15 +263,15 @@ static struct axis axis_linear(float x, int32_t n, enum tow_ptx_tex_address mode
     float weight = __builtin_floorf(fraction * 256.0f + 0.5f) * (1.0f / 256.0f);
     i += weight == 1.0f;
     a.weight = weight >= 0.0f && weight < 1.0f ? weight : 0.0f;
-    a.at[0] = map(i + offset, n, mode);
-    a.at[1] = map(i + offset + 1, n, mode);
+    a.at[0] = texture_map(i + offset, n, mode);
+    a.at[1] = texture_map(i + offset + 1, n, mode);
     return a;
 }
 
 static struct axis axis_point(int32_t i, int32_t n, enum tow_ptx_tex_address mode)
 {
     struct axis a = {.weight = 0};
-    a.at[0] = a.at[1] = map(i, n, mode);
+    a.at[0] = a.at[1] = texture_map(i, n, mode);
     return a;
 }
 
@@ -307,12 +308,12 @@ struct footprint {
     int32_t slice; /* layer or face; not for 3D */
 };
 
-static struct footprint locate(const struct tow_ptx_texture *t,
-                               const struct tow_ptx_tex_level *level,
-                               const struct tow_ptx_tex_args *args, bool linear)
+static struct footprint texture_locate(const struct tow_ptx_texture *t,
+                                       const struct tow_ptx_tex_level *level,
+                                       const struct tow_ptx_tex_args *args, bool linear)
 {
     struct footprint p = {.slice = 0};
-    unsigned count = dimensions(t);
+    unsigned count = texture_dimensions(t);
     const int32_t size[3] = {(int32_t)level->width, (int32_t)level->height, (int32_t)level->depth};
     float coord[3] = {args->f[0], args->f[1], args->f[2]};
     uint32_t layer = args->layer < t->layers ? args->layer : t->layers - 1;
@@ -337,7 +338,8 @@ static struct footprint locate(const struct tow_ptx_texture *t,
             p.axis[i] = axis_point(at + offset, size[i], TOW_PTX_TEX_BORDER);
             continue;
         }
-        float x = scale(coord[i], size[i], is_cube(t) ? TOW_PTX_TEX_CLAMP : mode, normalized);
+        float x =
+            texture_scale(coord[i], size[i], is_cube(t) ? TOW_PTX_TEX_CLAMP : mode, normalized);
         p.axis[i] = linear ? axis_linear(x, size[i], mode, offset)
                            : axis_point(to_position(x) + offset, size[i], mode);
     }
@@ -360,7 +362,7 @@ static void sample_level(const struct tow_ptx_texture *t, uint32_t index,
 {
     const struct tow_ptx_tex_level *level = &t->level[index];
     bool linear = t->filter == TOW_PTX_TEX_LINEAR && reads_float(t) && !args->integer;
-    struct footprint p = locate(t, level, args, linear);
+    struct footprint p = texture_locate(t, level, args, linear);
     bool outside = p.axis[0].at[0] < 0 || p.axis[1].at[0] < 0 || p.axis[2].at[0] < 0;
     /* Integer coordinates do not reach the texels of a one-dimensional array, only linear memory.
      */
@@ -372,7 +374,7 @@ static void sample_level(const struct tow_ptx_texture *t, uint32_t index,
         read_at(t, level, &p, 0, 0, 0, out);
         return;
     }
-    unsigned count = dimensions(t);
+    unsigned count = texture_dimensions(t);
     float sum[4] = {0, 0, 0, 0};
     for (unsigned corner = 0; corner < 1u << count; corner++) {
         float weight = 1.0f;
@@ -410,7 +412,7 @@ static float level_of_detail(const struct tow_ptx_texture *t, const struct tow_p
     } else if (args->lod_kind == TOW_PTX_TEX_LOD_GRAD) {
         const float size[3] = {(float)base->width, (float)base->height, (float)base->depth};
         float x = 0, y = 0;
-        for (unsigned i = 0; i < dimensions(t); i++) {
+        for (unsigned i = 0; i < texture_dimensions(t); i++) {
             float s = t->normalized_coords ? size[i] : 1.0f;
             x += args->dx[i] * s * args->dx[i] * s;
             y += args->dy[i] * s * args->dy[i] * s;
@@ -466,7 +468,7 @@ void tow_ptx_texture_gather(const struct tow_ptx_texture *texture,
     /* counter-clockwise from the lower left, y growing downwards */
     static const uint8_t corners[4][2] = {{0, 1}, {1, 1}, {1, 0}, {0, 0}};
     const struct tow_ptx_tex_level *level = &texture->level[0];
-    struct footprint p = locate(texture, level, args, true);
+    struct footprint p = texture_locate(texture, level, args, true);
     for (unsigned i = 0; i < 4; i++) {
         uint32_t texel[4];
         read_at(texture, level, &p, corners[i][0], corners[i][1], 0, texel);
@@ -513,7 +515,7 @@ uint32_t tow_ptx_texture_query(const struct tow_ptx_texture *texture, enum tow_p
 {
     uint32_t last = texture->level_count - 1;
     const struct tow_ptx_tex_level *l = &texture->level[level < last ? level : last];
-    unsigned count = dimensions(texture);
+    unsigned count = texture_dimensions(texture);
     switch (query) {
     case TOW_PTX_TEX_Q_WIDTH:
         return l->width;
@@ -569,7 +571,7 @@ int tow_ptx_surface_at(const struct tow_ptx_texture *surface, enum tow_ptx_surf_
                        void **ret_at)
 {
     const struct tow_ptx_tex_level *level = &surface->level[0];
-    unsigned count = dimensions(surface);
+    unsigned count = texture_dimensions(surface);
     uint64_t row = (uint64_t)level->width * tow_ptx_texture_texel_bytes(surface);
     if (bytes == 0 || x_bytes % (int32_t)bytes) {
         return -EINVAL;
@@ -581,7 +583,7 @@ int tow_ptx_surface_at(const struct tow_ptx_texture *surface, enum tow_ptx_surf_
                                                               : 0;
     bool inside = row >= bytes && bring_inside(&x, (int64_t)(row / bytes), mode) &&
                   bring_inside(&row_at, level->height, mode) &&
-                  bring_inside(&slice, slices(surface, level), mode);
+                  bring_inside(&slice, texture_slices(surface, level), mode);
     if (!inside) {
         if (mode == TOW_PTX_SURF_TRAP) {
             return -EFAULT;

@@ -437,7 +437,7 @@ static bool is_definition(const struct tow_ptx_symbol *symbol)
 }
 
 /* Makes this text's linkable names known to the program. */
-static int publish(struct tow_ptx_parser *parser)
+static int parser_publish(struct tow_ptx_parser *parser)
 {
     struct tow_ptx_program *program = parser->program;
     for (struct tow_ptx_symbol *symbol = parser->scopes[0], *next; symbol; symbol = next) {
@@ -521,7 +521,7 @@ int tow_ptx_parse(struct tow_ptx_program *program, const struct tow_ptx_text *te
         tow_ptx_advance(parser);
         error = parse_module(parser);
         if (error == 0) {
-            error = publish(parser);
+            error = parser_publish(parser);
         }
         free(parser->pending);
     } else {

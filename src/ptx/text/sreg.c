@@ -49,7 +49,7 @@ static const struct {
     {"%reserved_smem_offset_cap", SREG_ZERO, false},
 };
 
-static bool starts(const char *name, size_t length, const char *prefix)
+static bool sreg_starts(const char *name, size_t length, const char *prefix)
 {
     size_t n = strlen(prefix);
     return length > n && memcmp(name, prefix, n) == 0 && name[n] >= '0' && name[n] <= '9';
@@ -70,8 +70,8 @@ int tow_ptx_sreg_find(const char *name, size_t length, char component)
         return component == 'w' ? SREG_ZERO : -1;
     }
     bool wide = length > 3 && memcmp(name + length - 3, "_64", 3) == 0;
-    if (starts(name, length, "%envreg") || starts(name, length, "%pm") ||
-        starts(name, length, "%reserved_smem_offset_")) {
+    if (sreg_starts(name, length, "%envreg") || sreg_starts(name, length, "%pm") ||
+        sreg_starts(name, length, "%reserved_smem_offset_")) {
         return component ? -1 : wide ? SREG_ZERO64 : SREG_ZERO;
     }
     return -1;

@@ -70,7 +70,7 @@ void tows_codecache_close(struct tows_codecache *cache)
     }
 }
 
-static uint64_t cost(uint64_t size)
+static uint64_t codecache_cost(uint64_t size)
 {
     return (size + BLOCK - 1) / BLOCK * BLOCK;
 }
@@ -146,7 +146,7 @@ static bool is_our_name(const char *name)
 }
 
 /* Lists the images; what dead writers left behind is removed on the way. */
-static int look(struct tows_codecache *cache, struct file **ret_files, size_t *ret_count)
+static int codecache_look(struct tows_codecache *cache, struct file **ret_files, size_t *ret_count)
 {
     DIR *dir = opendir(cache->folder);
     if (dir == NULL) {
@@ -168,7 +168,7 @@ static int look(struct tows_codecache *cache, struct file **ret_files, size_t *r
         if (!is_our_name(entry->d_name)) {
             if (now.tv_sec - st.st_mtim.tv_sec <= STALE_S ||
                 unlinkat(dirfd(dir), entry->d_name, 0) < 0) {
-                cache->used += cost((uint64_t)st.st_size);
+                cache->used += codecache_cost((uint64_t)st.st_size);
             }
             continue;
         }
@@ -182,7 +182,7 @@ static int look(struct tows_codecache *cache, struct file **ret_files, size_t *r
             files = more;
         }
         snprintf(files[count].name, sizeof files[count].name, "%s", entry->d_name);
-        files[count].size = cost((uint64_t)st.st_size);
+        files[count].size = codecache_cost((uint64_t)st.st_size);
         files[count].used = st.st_mtim;
         cache->used += files[count].size;
         count++;
@@ -200,11 +200,11 @@ static int look(struct tows_codecache *cache, struct file **ret_files, size_t *r
 }
 
 /* With the lock held: makes room for `extra` bytes. */
-static int evict(struct tows_codecache *cache, uint64_t extra)
+static int codecache_evict(struct tows_codecache *cache, uint64_t extra)
 {
     struct file *files = NULL;
     size_t count = 0;
-    int error = look(cache, &files, &count);
+    int error = codecache_look(cache, &files, &count);
     if (error < 0) {
         return error;
     }
@@ -240,7 +240,7 @@ static int make_room(struct tows_codecache *cache, uint64_t size)
     tow_mutex_lock(&cache->lock);
     if (!cache->looked || cache->used + size > cache->max ||
         cache->written + size > cache->max / LOOK_SHARE) {
-        error = evict(cache, size);
+        error = codecache_evict(cache, size);
     }
     if (error == 0) {
         cache->used += size;
@@ -281,7 +281,7 @@ int tows_codecache_put(struct tows_codecache *cache, const uint8_t hash[TOW_SHA2
     if (path == NULL) {
         return -ENOMEM;
     }
-    int error = make_room(cache, cost(size));
+    int error = make_room(cache, codecache_cost(size));
     if (error == 0) {
         error = write_image(cache, path, bytes, size);
     }
@@ -315,7 +315,7 @@ int tows_codecache_get_facts(struct tows_codecache *cache, const uint8_t hash[TO
 int tows_codecache_add_facts(struct tows_codecache *cache, const uint8_t hash[TOW_SHA256_SIZE],
                              uint64_t key, const void *bytes, size_t size)
 {
-    int error = make_room(cache, cost(size));
+    int error = make_room(cache, codecache_cost(size));
     char *path = error == 0 ? facts_path(cache, hash, key) : NULL;
     if (path == NULL) {
         return error < 0 ? error : -ENOMEM;

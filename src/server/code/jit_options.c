@@ -26,7 +26,8 @@ static bool is_names(CUjit_option option)
 }
 
 /* `count` strings, one behind the other, become an array of pointers with the texts behind it. */
-static void *names(struct tows_serve *call, uint64_t count, const uint8_t *payload, size_t bytes)
+static void *jit_options_names(struct tows_serve *call, uint64_t count, const uint8_t *payload,
+                               size_t bytes)
 {
     if (count > TOW_JIT_NAMES_MAX || count > bytes || (bytes > 0 && payload[bytes - 1] != '\0')) {
         call->malformed = true;
@@ -66,7 +67,7 @@ static void read_option(struct tows_serve_jit *jit, struct tows_serve *call, uns
     }
     jit->options[i] = option;
     if (is_names(option)) {
-        jit->owned[i] = names(call, value, payload, bytes);
+        jit->owned[i] = jit_options_names(call, value, payload, bytes);
         jit->values[i] = jit->owned[i];
     } else if (option == CU_JIT_GLOBAL_SYMBOL_ADDRESSES) {
         jit->owned[i] = malloc(bytes + 1);

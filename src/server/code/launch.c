@@ -13,7 +13,7 @@ struct packed {
     void *extra[5];
 };
 
-static void **pack(struct packed *packed, const uint8_t *bytes, uint32_t size)
+static void **launch_pack(struct packed *packed, const uint8_t *bytes, uint32_t size)
 {
     if (size == 0) {
         return NULL;
@@ -40,7 +40,7 @@ void tows_serve_cuLaunchKernel(struct tows_serve *call)
     struct packed packed;
     call->status = tow_drive(call->driver, cuLaunchKernel)(
         function, head.grid[0], head.grid[1], head.grid[2], head.block[0], head.block[1],
-        head.block[2], head.shared, stream, NULL, pack(&packed, bytes, head.bytes));
+        head.block[2], head.shared, stream, NULL, launch_pack(&packed, bytes, head.bytes));
 }
 
 unsigned tows_serve_launch_attributes(struct tows_serve *call, CUlaunchAttribute *ret_attributes)
@@ -95,8 +95,8 @@ void tows_serve_cuLaunchKernelEx(struct tows_serve *call)
         return;
     }
     struct packed packed;
-    call->status = tow_drive(call->driver, cuLaunchKernelEx)(&launch.config, launch.function, NULL,
-                                                             pack(&packed, bytes, launch.bytes));
+    call->status = tow_drive(call->driver, cuLaunchKernelEx)(
+        &launch.config, launch.function, NULL, launch_pack(&packed, bytes, launch.bytes));
     if (call->status != CUDA_SUCCESS || call->frame.seq == 0) {
         return;
     }

@@ -48,7 +48,7 @@ static CUresult ask_param(const struct subject *s, size_t index, size_t *ret_off
 }
 
 /* Appends to the reply what the client keeps of it. */
-static void describe(const struct subject *s)
+static void library_describe(const struct subject *s)
 {
     struct tows_serve *call = s->call;
     struct tow_kernel_info info = {0};
@@ -151,7 +151,7 @@ static void describe_few(struct tows_serve *call, enum tow_handle_kind kind, uin
         CUresult named = module ? tow_drive(call->driver, cuFuncGetName)(&s.name, s.function)
                                 : tow_drive(call->driver, cuKernelGetName)(&s.name, s.kernel);
         if (named == CUDA_SUCCESS) {
-            describe(&s);
+            library_describe(&s);
             call->out.at = call->out_start + used; /* as a fact it comes with the others */
         }
     }
@@ -213,10 +213,10 @@ static void reply_facts(struct tows_serve *call, enum tow_handle_kind kind, uint
 
 /* The reply to a load is a success of the call itself: logs come back with failures too. But what
  * is known already needs no answer. */
-static void load(struct tows_serve *call, enum tow_handle_kind kind,
-                 CUresult (*one)(struct tows_serve *call, uint64_t id,
-                                 struct tows_code_image *image, struct tows_serve_jit *jit,
-                                 bool *ret_kept))
+static void library_load(struct tows_serve *call, enum tow_handle_kind kind,
+                         CUresult (*one)(struct tows_serve *call, uint64_t id,
+                                         struct tows_code_image *image, struct tows_serve_jit *jit,
+                                         bool *ret_kept))
 {
     uint64_t id = tow_dec_u64(&call->in);
     struct tow_dec again = call->in;
@@ -260,12 +260,12 @@ static void load(struct tows_serve *call, enum tow_handle_kind kind,
 
 void tows_serve_cuModuleLoadDataEx(struct tows_serve *call)
 {
-    load(call, TOW_H_MODULE, load_module);
+    library_load(call, TOW_H_MODULE, load_module);
 }
 
 void tows_serve_cuLibraryLoadData(struct tows_serve *call)
 {
-    load(call, TOW_H_LIBRARY, load_library);
+    library_load(call, TOW_H_LIBRARY, load_library);
 }
 
 /* ---- kernels ---- */
@@ -306,7 +306,7 @@ static void look_up(struct tows_serve *call, enum tow_handle_kind from, enum tow
         call->status = tows_session_enter_primary(call->session);
     }
     if (call->status == CUDA_SUCCESS) {
-        describe(&s);
+        library_describe(&s);
     }
     if (call->status != CUDA_SUCCESS && is_new) {
         tows_serve_unbind(call, to, id);

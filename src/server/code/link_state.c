@@ -101,7 +101,7 @@ static void destroy_state(void *arg)
     request->result = tow_drive(request->driver, cuLinkDestroy)(request->linking->state);
 }
 
-static CUresult ask(struct request *request, void (*what)(void *arg))
+static CUresult link_state_ask(struct request *request, void (*what)(void *arg))
 {
     tows_errand_do(&request->linking->errand, what, request);
     return request->result;
@@ -150,7 +150,7 @@ static CUresult drop_user(struct tows_session *session, struct linking *linking)
     CUresult status = CUDA_SUCCESS;
     if (last) {
         struct request request = {.driver = session->driver, .linking = linking};
-        status = ask(&request, destroy_state);
+        status = link_state_ask(&request, destroy_state);
         end_errand(linking);
         linking_end(session, linking);
     }
@@ -179,7 +179,7 @@ void tows_serve_cuLinkCreate_v2(struct tows_serve *call)
     if (tows_serve_ready(call)) {
         struct request request = {.driver = call->driver, .linking = linking};
         bool begun = begin_errand(linking, call->driver);
-        call->status = begun ? ask(&request, create_state) : CUDA_ERROR_OUT_OF_MEMORY;
+        call->status = begun ? link_state_ask(&request, create_state) : CUDA_ERROR_OUT_OF_MEMORY;
         if (call->status == CUDA_SUCCESS) {
             tows_serve_bind(call, TOW_H_LINKSTATE, id, linking);
             if (linking->jit.count > 0) {
@@ -217,7 +217,7 @@ static void add_data(struct tows_serve *call, struct linking *linking)
         input->next = linking->inputs;
         linking->inputs = input;
         struct request request = {call->driver, linking, (CUjitInputType)type, input, CUDA_SUCCESS};
-        tow_enc_u32(&call->out, (uint32_t)ask(&request, add_input));
+        tow_enc_u32(&call->out, (uint32_t)link_state_ask(&request, add_input));
         tow_enc_u32(&call->out, TOW_CODE_DONE);
         tows_serve_jit_reply(&linking->jit, call);
         return;
@@ -238,7 +238,7 @@ void tows_serve_cuLinkAddData_v2(struct tows_serve *call)
     linking_give(call, linking);
 }
 
-static void complete(struct tows_serve *call, struct linking *linking)
+static void link_state_complete(struct tows_serve *call, struct linking *linking)
 {
     uint64_t offset = tow_dec_u64(&call->in);
     if (!tows_serve_ready(call) || linking == NULL) {
@@ -247,7 +247,7 @@ static void complete(struct tows_serve *call, struct linking *linking)
     CUresult result = CUDA_SUCCESS;
     if (offset == 0 && !linking->completed) {
         struct request request = {.driver = call->driver, .linking = linking};
-        result = ask(&request, complete_state);
+        result = link_state_ask(&request, complete_state);
         linking->completed = result == CUDA_SUCCESS;
     }
     uint64_t total = linking->completed ? linking->cubin_size : 0;
@@ -269,7 +269,7 @@ static void complete(struct tows_serve *call, struct linking *linking)
 void tows_serve_cuLinkComplete(struct tows_serve *call)
 {
     struct linking *linking = linking_take(call);
-    complete(call, linking);
+    link_state_complete(call, linking);
     linking_give(call, linking);
 }
 

@@ -5,8 +5,9 @@
 #include "gen/launch_server.h"
 #include "server/session/serve.h"
 
-static void clusters(struct tows_serve *call, CUresult (*ask)(int *ret_count, CUfunction function,
-                                                              const CUlaunchConfig *config))
+static void occupancy_clusters(struct tows_serve *call,
+                               CUresult (*ask)(int *ret_count, CUfunction function,
+                                               const CUlaunchConfig *config))
 {
     struct tows_serve_launch launch;
     tows_serve_launch_read(call, &launch);
@@ -20,10 +21,10 @@ static void clusters(struct tows_serve *call, CUresult (*ask)(int *ret_count, CU
 
 void tows_serve_cuOccupancyMaxPotentialClusterSize(struct tows_serve *call)
 {
-    clusters(call, tow_drive(call->driver, cuOccupancyMaxPotentialClusterSize));
+    occupancy_clusters(call, tow_drive(call->driver, cuOccupancyMaxPotentialClusterSize));
 }
 
 void tows_serve_cuOccupancyMaxActiveClusters(struct tows_serve *call)
 {
-    clusters(call, tow_drive(call->driver, cuOccupancyMaxActiveClusters));
+    occupancy_clusters(call, tow_drive(call->driver, cuOccupancyMaxActiveClusters));
 }

@@ -31,7 +31,7 @@ struct prints {
     bool running;
 };
 
-static bool mentions(const uint8_t *bytes, size_t size)
+static bool prints_mentions(const uint8_t *bytes, size_t size)
 {
     return memmem(bytes, size, PRINTER, strlen(PRINTER)) != NULL;
 }
@@ -40,14 +40,14 @@ static bool mentions(const uint8_t *bytes, size_t size)
 static bool entry_prints(const struct tow_entry *entry)
 {
     if (!entry->is_packed) {
-        return mentions(entry->payload, entry->size);
+        return prints_mentions(entry->payload, entry->size);
     }
     uint8_t *bytes = NULL;
     size_t size = 0;
     if (tow_entry_unpack(entry, &bytes, &size) < 0) {
         return true;
     }
-    bool prints = mentions(bytes, size);
+    bool prints = prints_mentions(bytes, size);
     free(bytes);
     return prints;
 }
@@ -102,7 +102,7 @@ static bool image_prints(const struct tows_code_image *image, unsigned major)
         }
         return false;
     }
-    return mentions(image->bytes, image->size);
+    return prints_mentions(image->bytes, image->size);
 }
 
 /* The one generation of GPUs here, or 0 if there are several. */
@@ -124,7 +124,8 @@ static unsigned major_here(struct tows_session *session)
     return (unsigned)first;
 }
 
-static void look(struct tows_session *session, struct prints *prints, struct tows_code_image *image)
+static void prints_look(struct tows_session *session, struct prints *prints,
+                        struct tows_code_image *image)
 {
     if (!atomic_load(&prints->found) && image_prints(image, major_here(session))) {
         tow_log(TOW_AREA_SERVER, TOW_LOG_DEBUG, "the client's code prints");
@@ -143,7 +144,7 @@ static void *looking_thread(void *arg)
         struct job *job = prints->jobs;
         prints->jobs = job->next;
         tow_mutex_unlock(&prints->lock);
-        look(session, prints, job->image);
+        prints_look(session, prints, job->image);
         tows_code_unref(session, job->image);
         free(job);
         atomic_fetch_sub(&session->printers, 1);
@@ -217,6 +218,6 @@ void tows_prints_look(struct tows_session *session, struct tows_code_image *imag
     /* A session in the program's own process ends before its threads: nothing may run beside it. */
     bool small = image->size < 64 << 10 || session->options->in_process;
     if (small || !look_later(session, prints, image)) {
-        look(session, prints, image);
+        prints_look(session, prints, image);
     }
 }

@@ -309,7 +309,7 @@ static struct copy_state *copies_under_way(struct tows_session *session)
 }
 
 /* With the lock held: nobody sends it or waits for it any more. */
-static void release(struct copy_state *copies, struct later *later)
+static void download_release(struct copy_state *copies, struct later *later)
 {
     tows_pinned_give(&copies->pinned, later->piece);
     free(later);
@@ -322,7 +322,7 @@ static void finish_later(struct copy_state *copies, struct later *later)
     tow_mutex_lock(&copies->lock);
     later->finished = true;
     if (later->awaited == 0) {
-        release(copies, later);
+        download_release(copies, later);
     }
     tow_mutex_unlock(&copies->lock);
 }
@@ -459,7 +459,7 @@ static void send_as_they_come(struct tows_serve *call, bool all, uint64_t stream
         tow_mutex_lock(&copies->lock);
         later->awaited--;
         if (later->finished && later->awaited == 0) {
-            release(copies, later); /* another thread sent it */
+            download_release(copies, later); /* another thread sent it */
         }
         tow_mutex_unlock(&copies->lock);
         tow_mutex_lock(&copies->sending);

@@ -247,7 +247,7 @@ uint64_t tows_hostfn_id(const struct tows_hostfn_turn *turn)
     return turn->id;
 }
 
-static struct tows_hostfn_turn *take(struct tows_serve *call, CUstream *ret_stream)
+static struct tows_hostfn_turn *hostfn_take(struct tows_serve *call, CUstream *ret_stream)
 {
     *ret_stream = tows_serve_handle(call, TOW_H_STREAM, tow_dec_u64(&call->in));
     uint64_t id = tow_dec_u64(&call->in);
@@ -269,7 +269,7 @@ static struct tows_hostfn_turn *take(struct tows_serve *call, CUstream *ret_stre
 void tows_serve_cuLaunchHostFunc(struct tows_serve *call)
 {
     CUstream stream = NULL;
-    struct tows_hostfn_turn *turn = take(call, &stream);
+    struct tows_hostfn_turn *turn = hostfn_take(call, &stream);
     if (turn == NULL) {
         return;
     }
@@ -282,7 +282,7 @@ void tows_serve_cuLaunchHostFunc(struct tows_serve *call)
 void tows_serve_cuStreamAddCallback(struct tows_serve *call)
 {
     CUstream stream = NULL;
-    struct tows_hostfn_turn *turn = take(call, &stream);
+    struct tows_hostfn_turn *turn = hostfn_take(call, &stream);
     if (turn == NULL) {
         return;
     }

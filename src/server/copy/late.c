@@ -65,7 +65,7 @@ static struct late_state *state_of(struct tows_session *session, bool make)
                 : tows_session_state(session, TOW_SESSION_LATE);
 }
 
-static void enlist(struct late_state *state, struct late *late)
+static void late_enlist(struct late_state *state, struct late *late)
 {
     tow_mutex_lock(&state->lock);
     late->next = state->list;
@@ -107,7 +107,7 @@ static struct late *next_copied(struct late_state *state, const struct late *lat
 }
 
 /* Pieces of the context that were read may be used again. */
-static void sort(struct tows_session *session, struct late_state *state, uint32_t context)
+static void late_sort(struct tows_session *session, struct late_state *state, uint32_t context)
 {
     tow_mutex_lock(&state->sort_lock);
     struct late *late = next_copied(state, NULL);
@@ -123,8 +123,8 @@ static void sort(struct tows_session *session, struct late_state *state, uint32_
 }
 
 /* The device reads the piece behind the function. */
-static CUresult queue(struct tows_serve *call, struct late_state *state, struct late *late,
-                      CUdeviceptr to, CUstream stream)
+static CUresult late_queue(struct tows_serve *call, struct late_state *state, struct late *late,
+                           CUdeviceptr to, CUstream stream)
 {
     const struct tow_driver *driver = call->driver;
     CUresult status =
@@ -140,15 +140,15 @@ static CUresult queue(struct tows_serve *call, struct late_state *state, struct 
 }
 
 /* Puts both into the stream. */
-static CUresult put(struct tows_serve *call, uint64_t id, uint64_t number, CUdeviceptr to,
-                    uint64_t size, CUstream stream)
+static CUresult late_put(struct tows_serve *call, uint64_t id, uint64_t number, CUdeviceptr to,
+                         uint64_t size, CUstream stream)
 {
     struct late_state *state = state_of(call->session, true);
     struct late *late = calloc(1, sizeof *late);
     struct tows_hostfn_turn *turn = tows_hostfn_make(call->session, id, 0);
     CUresult status = CUDA_ERROR_OUT_OF_MEMORY;
     if (state != NULL && late != NULL && turn != NULL) {
-        sort(call->session, state, call->frame.context);
+        late_sort(call->session, state, call->frame.context);
         status = tows_pinned_take(&state->pinned, call->session, call->frame.context, (size_t)size,
                                   &late->piece);
     }
@@ -160,10 +160,10 @@ static CUresult put(struct tows_serve *call, uint64_t id, uint64_t number, CUdev
     late->number = number;
     late->size = size;
     late->in_hand = true;
-    enlist(state, late);
+    late_enlist(state, late);
     status = tow_drive(call->driver, cuLaunchHostFunc)(stream, tows_hostfn_run, turn);
     if (status == CUDA_SUCCESS) {
-        call->status = queue(call, state, late, to, stream);
+        call->status = late_queue(call, state, late, to, stream);
         return CUDA_SUCCESS;
     }
     tows_hostfn_drop(turn);
@@ -183,7 +183,7 @@ void tows_late_copy(struct tows_serve *call, CUdeviceptr to, uint64_t size, CUst
     }
     CUresult status = call->status;
     if (status == CUDA_SUCCESS) {
-        status = put(call, id, number, to, size, stream);
+        status = late_put(call, id, number, to, size, stream);
     }
     if (status != CUDA_SUCCESS) {
         call->status = status;

@@ -63,7 +63,7 @@ struct mirror_state {
     uint8_t *fetched;           /* owned, the side thread's: what is on its way to the client */
 };
 
-static void drop(struct mirror *m)
+static void mirror_drop(struct mirror *m)
 {
     if (m->mapped) {
         munmap((void *)(uintptr_t)m->base, m->size);
@@ -81,7 +81,7 @@ static void mirrors_fini(struct tows_session *session, void *state)
         if (!m->managed) {
             tow_drive(session->driver, cuMemHostUnregister)((void *)(uintptr_t)m->base);
         }
-        drop(m);
+        mirror_drop(m);
     }
     while (mirrors->managed != NULL) {
         struct managed *next = mirrors->managed->next;
@@ -114,14 +114,14 @@ static struct mirror_state *state_of(struct tows_session *session)
 }
 
 /* With the lock held: the mirror that holds the address. */
-static struct mirror *find(const struct mirror_state *state, uint64_t address)
+static struct mirror *mirror_find(const struct mirror_state *state, uint64_t address)
 {
     struct mirror *m = (struct mirror *)tow_tree_floor(&state->mirrors, address);
     return m != NULL && address - m->base < m->size ? m : NULL;
 }
 
 /* With the lock held. */
-static void unlist(struct mirror_state *state, struct mirror *m)
+static void mirror_unlist(struct mirror_state *state, struct mirror *m)
 {
     tow_tree_remove(&state->mirrors, &m->node);
     state->count--;
@@ -144,8 +144,8 @@ static bool make_way(struct mirror_state *state, uint64_t base, uint64_t size)
         if (!m->managed) {
             return false;
         }
-        unlist(state, m);
-        drop(m);
+        mirror_unlist(state, m);
+        mirror_drop(m);
         m = (struct mirror *)tow_tree_floor(&state->mirrors, base + size - 1);
     }
     return true;
@@ -161,7 +161,7 @@ static bool is_managed(const struct mirror_state *state, uint64_t base, uint64_t
     return m != NULL;
 }
 
-static int enlist(struct tows_session *session, struct mirror made)
+static int mirror_enlist(struct tows_session *session, struct mirror made)
 {
     struct mirror_state *state = state_of(session);
     struct mirror *m = malloc(sizeof *m);
@@ -238,8 +238,8 @@ static void unlist_range(struct mirror_state *state, uint64_t base, uint64_t siz
     while (m != NULL && m->base + m->size > base) {
         uint64_t below = m->base;
         if (m->managed) {
-            unlist(state, m);
-            drop(m);
+            mirror_unlist(state, m);
+            mirror_drop(m);
         }
         m = below > base ? (struct mirror *)tow_tree_floor(&state->mirrors, below - 1) : NULL;
     }
@@ -309,9 +309,9 @@ static void mirror_managed(struct tows_serve *call, uint64_t base, uint64_t size
     }
     tows_hold_enter(call); /* it stays while it is looked at below */
     if (call->status == CUDA_SUCCESS &&
-        enlist(call->session,
-               (struct mirror){.base = base, .size = size, .managed = true, .fetched = fetched}) <
-            0) {
+        mirror_enlist(
+            call->session,
+            (struct mirror){.base = base, .size = size, .managed = true, .fetched = fetched}) < 0) {
         call->status = CUDA_ERROR_OUT_OF_MEMORY;
     }
     if (call->status == CUDA_SUCCESS && fetched) {
@@ -357,10 +357,10 @@ void tows_serve_cuMemHostGetDevicePointer_v2(struct tows_serve *call)
     call->status = tow_drive(call->driver, cuMemHostRegister_v2)(
         at, size, CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP);
     if (call->status == CUDA_SUCCESS &&
-        enlist(call->session,
-               (struct mirror){
-                   .base = base, .size = size, .mapped = map, .context = call->frame.context}) <
-            0) {
+        mirror_enlist(call->session, (struct mirror){.base = base,
+                                                     .size = size,
+                                                     .mapped = map,
+                                                     .context = call->frame.context}) < 0) {
         tow_drive(call->driver, cuMemHostUnregister)(at);
         call->status = CUDA_ERROR_OUT_OF_MEMORY;
     }
@@ -370,7 +370,7 @@ void tows_serve_cuMemHostGetDevicePointer_v2(struct tows_serve *call)
 }
 
 /* Registered memory that no command uses any more. */
-static void retire(struct tows_session *session, struct mirror *m)
+static void mirror_retire(struct tows_session *session, struct mirror *m)
 {
     struct mirror_state *state = state_of(session);
     /* Waits for work that may still use it, and what that wrote goes to the program. Waiting for
@@ -378,16 +378,16 @@ static void retire(struct tows_session *session, struct mirror *m)
     tow_drive(session->driver, cuMemHostUnregister)((void *)(uintptr_t)m->base);
     tows_mirror_pull(session);
     tow_mutex_lock(&state->lock);
-    unlist(state, m);
+    mirror_unlist(state, m);
     tow_mutex_unlock(&state->lock);
-    drop(m);
+    mirror_drop(m);
 }
 
 static void retire_later(struct tows_session *session, struct tows_hold_ending *ending)
 {
     struct mirror *m = (struct mirror *)((uint8_t *)ending - offsetof(struct mirror, retirement));
     tows_session_enter(session, m->context);
-    retire(session, m);
+    mirror_retire(session, m);
 }
 
 /* The end of a piece, host memory or managed. */
@@ -404,14 +404,14 @@ void tows_serve_cuMemHostUnregister(struct tows_serve *call)
     bool managed = false;
     if (state != NULL) {
         tow_mutex_lock(&state->lock);
-        found = find(state, base);
+        found = mirror_find(state, base);
         found = found != NULL && found->base == base && !found->ending ? found : NULL;
         managed = found != NULL && found->managed;
         if (managed) {
             /* The memory is the driver's and stays: whoever frees it waits for those who found it.
              */
-            unlist(state, found);
-            drop(found);
+            mirror_unlist(state, found);
+            mirror_drop(found);
         } else if (found != NULL) {
             found->ending = true;
         }
@@ -427,7 +427,7 @@ void tows_serve_cuMemHostUnregister(struct tows_serve *call)
             /* The program's current context is another server's, or it has none. */
             tows_session_enter(session, found->context);
         }
-        retire(session, found);
+        mirror_retire(session, found);
     } else {
         found->retirement.end = retire_later;
         tows_hold_defer(session, &found->retirement);
@@ -436,7 +436,7 @@ void tows_serve_cuMemHostUnregister(struct tows_serve *call)
 
 /* What is compared begins with zeros on both sides. In a stream of its own: waiting for any other,
  * or for the context, would end captures. */
-static CUresult clear(const struct tow_driver *driver, CUdeviceptr address, uint64_t size)
+static CUresult mirror_clear(const struct tow_driver *driver, CUdeviceptr address, uint64_t size)
 {
     CUstream stream = NULL;
     CUresult status = tow_drive(driver, cuStreamCreate)(&stream, CU_STREAM_NON_BLOCKING);
@@ -462,7 +462,7 @@ void tows_serve_cuMemAllocManaged(struct tows_serve *call)
     call->status = tow_drive(call->driver, cuMemAllocManaged)(&address, size, flags);
     if (call->status == CUDA_SUCCESS && !call->session->options->in_process &&
         how != TOW_MANAGED_FETCHED) {
-        call->status = clear(call->driver, address, size);
+        call->status = mirror_clear(call->driver, address, size);
         if (call->status != CUDA_SUCCESS) {
             tow_drive(call->driver, cuMemFree_v2)(address);
         }
@@ -470,9 +470,10 @@ void tows_serve_cuMemAllocManaged(struct tows_serve *call)
     if (call->status == CUDA_SUCCESS &&
         (tows_mirror_note_managed(call->session, address, size, 0, call->frame.context) !=
              CUDA_SUCCESS ||
-         enlist(call->session,
-                (struct mirror){
-                    .base = address, .size = size, .managed = true, .fetched = fetched}) < 0)) {
+         mirror_enlist(
+             call->session,
+             (struct mirror){.base = address, .size = size, .managed = true, .fetched = fetched}) <
+             0)) {
         tows_mirror_freed(call->session, address);
         tow_drive(call->driver, cuMemFree_v2)(address);
         call->status = CUDA_ERROR_OUT_OF_MEMORY;
@@ -548,7 +549,7 @@ void tows_mirror_pull(struct tows_session *session)
  * of it is looked at: that would bring it here from the GPU. */
 static bool can_fetch(const struct mirror_state *state, uint64_t address, uint64_t size)
 {
-    const struct mirror *m = find(state, address);
+    const struct mirror *m = mirror_find(state, address);
     m = m != NULL && size <= m->size - (address - m->base) ? m : NULL;
     return m != NULL && is_readable(state, address) && is_readable(state, address + size - 1);
 }
@@ -603,7 +604,7 @@ static uint64_t mirrored_from(struct tows_serve *call, uint64_t address)
     if (state != NULL) {
         tows_hold_enter(call);
         tow_mutex_lock(&state->lock);
-        const struct mirror *m = find(state, address);
+        const struct mirror *m = mirror_find(state, address);
         left = m != NULL && !m->ending ? m->size - (address - m->base) : 0;
         tow_mutex_unlock(&state->lock);
     }
@@ -660,7 +661,7 @@ static bool find_bytes(void *user, uint64_t address, size_t size, uint8_t **ret_
     struct taking *taking = user;
     const struct mirror *m = taking->there;
     if (m == NULL || address - m->base >= m->size) {
-        m = find(taking->state, address);
+        m = mirror_find(taking->state, address);
         if (m == NULL || (m->known == NULL && !m->fetched) || !is_there(taking->state, m)) {
             return false;
         }

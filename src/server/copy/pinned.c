@@ -85,7 +85,7 @@ static void count_back(struct tows_pinned *pinned, uint32_t context)
 }
 
 /* With the lock held. */
-static void keep(struct tows_pinned *pinned, struct tows_piece *piece)
+static void pinned_keep(struct tows_pinned *pinned, struct tows_piece *piece)
 {
     piece->next = pinned->kept[piece->order];
     pinned->kept[piece->order] = piece;
@@ -131,8 +131,8 @@ static CUcontext lender_of(struct tows_session *session, uint32_t context, uint3
     return lender != NULL && lender != entry ? lender->handle : NULL;
 }
 
-static CUresult allocate(struct tows_session *session, uint32_t context, size_t size,
-                         void **ret_memory)
+static CUresult pinned_allocate(struct tows_session *session, uint32_t context, size_t size,
+                                void **ret_memory)
 {
     const struct tow_driver *driver = session->driver;
     uint32_t number = 0;
@@ -152,8 +152,8 @@ static CUresult allocate(struct tows_session *session, uint32_t context, size_t 
 
 /* With the lock held: one of the primary context's that it does not use, for a green one. Its bytes
  * stay counted there, as its memory does. */
-static struct tows_piece *borrow(struct tows_pinned *pinned, struct tows_session *session,
-                                 uint32_t context, unsigned order)
+static struct tows_piece *pinned_borrow(struct tows_pinned *pinned, struct tows_session *session,
+                                        uint32_t context, unsigned order)
 {
     uint32_t lender = 0;
     if (lender_of(session, context, &lender) == NULL) {
@@ -168,8 +168,8 @@ static struct tows_piece *borrow(struct tows_pinned *pinned, struct tows_session
 
 /* Asks the driver for a new piece, which somebody is counted to have; what else came with it is
  * kept. */
-static CUresult make(struct tows_pinned *pinned, struct tows_session *session, uint32_t context,
-                     unsigned order, struct tows_piece **ret_piece)
+static CUresult pinned_make(struct tows_pinned *pinned, struct tows_session *session,
+                            uint32_t context, unsigned order, struct tows_piece **ret_piece)
 {
     size_t size = (size_t)TOW_PINNED_MIN << order, slab = size < SLAB ? SLAB : size;
     void *memory = NULL;
@@ -180,7 +180,7 @@ static CUresult make(struct tows_pinned *pinned, struct tows_session *session, u
     if (!room) {
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
-    CUresult status = allocate(session, context, slab + slab / size * WORD, &memory);
+    CUresult status = pinned_allocate(session, context, slab + slab / size * WORD, &memory);
     tow_mutex_lock(&pinned->lock);
     if (status == CUDA_SUCCESS) {
         (*out_of(pinned, context))->bytes += slab;
@@ -191,7 +191,7 @@ static CUresult make(struct tows_pinned *pinned, struct tows_session *session, u
         uint8_t *bytes = memory, *word = bytes + slab + at / size * WORD;
         struct tows_piece *piece = make_piece(context, order, bytes + at, word);
         if (piece != NULL) {
-            keep(pinned, piece); /* without, its bytes stay unused */
+            pinned_keep(pinned, piece); /* without, its bytes stay unused */
         }
     }
     *ret_piece = status == CUDA_SUCCESS ? take_kept(pinned, context, order) : NULL;
@@ -212,8 +212,9 @@ CUresult tows_pinned_take(struct tows_pinned *pinned, struct tows_session *sessi
     tow_mutex_lock(&pinned->lock);
     CUresult status = count_out(pinned, session, context);
     struct tows_piece *piece = status == CUDA_SUCCESS ? take_kept(pinned, context, order) : NULL;
-    struct tows_piece *borrowed =
-        status == CUDA_SUCCESS && piece == NULL ? borrow(pinned, session, context, order) : NULL;
+    struct tows_piece *borrowed = status == CUDA_SUCCESS && piece == NULL
+                                      ? pinned_borrow(pinned, session, context, order)
+                                      : NULL;
     tow_mutex_unlock(&pinned->lock);
     if (status != CUDA_SUCCESS) {
         return status;
@@ -226,7 +227,7 @@ CUresult tows_pinned_take(struct tows_pinned *pinned, struct tows_session *sessi
         }
     }
     if (piece == NULL) {
-        status = make(pinned, session, context, order, &piece);
+        status = pinned_make(pinned, session, context, order, &piece);
     }
     if (piece != NULL && piece->filled == NULL) {
         status = tow_drive(session->driver, cuEventCreate)(&piece->filled, CU_EVENT_DISABLE_TIMING);
@@ -238,7 +239,7 @@ CUresult tows_pinned_take(struct tows_pinned *pinned, struct tows_session *sessi
     tow_mutex_lock(&pinned->lock);
     count_back(pinned, context);
     if (piece != NULL) {
-        keep(pinned, piece);
+        pinned_keep(pinned, piece);
     }
     tow_mutex_unlock(&pinned->lock);
     return status;
@@ -266,7 +267,7 @@ void tows_pinned_give(struct tows_pinned *pinned, struct tows_piece *piece)
 {
     tow_mutex_lock(&pinned->lock);
     count_back(pinned, piece->context);
-    keep(pinned, piece);
+    pinned_keep(pinned, piece);
     tow_mutex_unlock(&pinned->lock);
 }
 
@@ -292,8 +293,8 @@ static struct tows_piece *take_all(struct tows_pinned *pinned, uint32_t context)
 }
 
 /* With the lock held: the bytes of a context that ends are its heir's; false if that ends, too. */
-static bool inherit(struct tows_pinned *pinned, struct tows_session *session, uint32_t heir,
-                    size_t bytes)
+static bool pinned_inherit(struct tows_pinned *pinned, struct tows_session *session, uint32_t heir,
+                           size_t bytes)
 {
     if (heir == 0 || count_out(pinned, session, heir) != CUDA_SUCCESS) {
         return false;
@@ -323,7 +324,7 @@ bool tows_pinned_drop_context(struct tows_pinned *pinned, struct tows_session *s
     }
     /* Nobody takes one any more: it is the same as before. */
     tow_mutex_lock(&pinned->lock);
-    bool inherited = inherit(pinned, session, heir, out->bytes);
+    bool inherited = pinned_inherit(pinned, session, heir, out->bytes);
     pinned->total -= inherited ? 0 : out->bytes;
     at = out_of(pinned, context);
     *at = out->next;
@@ -332,7 +333,7 @@ bool tows_pinned_drop_context(struct tows_pinned *pinned, struct tows_session *s
         struct tows_piece *piece = pieces;
         pieces = piece->next;
         if (inherited) {
-            keep(pinned, piece);
+            pinned_keep(pinned, piece);
         } else {
             free(piece);
         }

@@ -63,7 +63,7 @@ static struct share_state *state_of(struct tows_session *session, bool make)
 }
 
 /* With the lock held: the piece that holds all of [address, address + size). */
-static struct share *find(struct share_state *state, uint64_t address, uint64_t size)
+static struct share *share_find(struct share_state *state, uint64_t address, uint64_t size)
 {
     for (unsigned i = 0; i < state->count; i++) {
         struct share *s = &state->list[i];
@@ -77,10 +77,10 @@ static struct share *find(struct share_state *state, uint64_t address, uint64_t 
 /* The same, out of the driver: the lock is let go while it is there. */
 static struct share *find_still(struct share_state *state, uint64_t address, uint64_t size)
 {
-    struct share *share = find(state, address, size);
+    struct share *share = share_find(state, address, size);
     while (share != NULL && share->in_driver) {
         tow_mutex_wait(&state->lock, &state->changed);
-        share = find(state, address, size);
+        share = share_find(state, address, size);
     }
     return share;
 }
@@ -96,7 +96,7 @@ static void enter_driver(struct share_state *state, struct share *share)
 static void leave_driver(struct share_state *state, uint64_t base, uint32_t context)
 {
     tow_mutex_lock(&state->lock);
-    struct share *share = find(state, base, 1); /* the list may have grown */
+    struct share *share = share_find(state, base, 1); /* the list may have grown */
     share->in_driver = false;
     share->context = context;
     pthread_cond_broadcast(&state->changed);
@@ -222,7 +222,7 @@ static int map_at(int fd, uint64_t base, uint64_t size, uint64_t offset)
 }
 
 /* With the lock held. NULL: there is no room. */
-static struct share *enlist(struct share_state *state, struct share share)
+static struct share *share_enlist(struct share_state *state, struct share share)
 {
     if (state->count == state->room) {
         unsigned room = state->room == 0 ? 16 : state->room * 2;
@@ -239,7 +239,7 @@ static struct share *enlist(struct share_state *state, struct share share)
 }
 
 /* With the lock held: takes the piece that begins there out of the list; false: there is none. */
-static bool unlist(struct share_state *state, uint64_t base, struct share *ret_share)
+static bool share_unlist(struct share_state *state, uint64_t base, struct share *ret_share)
 {
     struct share *share = find_still(state, base, 1);
     if (share == NULL || share->base != base) {
@@ -291,11 +291,11 @@ void tows_serve_cuMemHostAlloc(struct tows_serve *call)
         return;
     }
     tow_mutex_lock(&state->lock);
-    struct share *listed = call->status == CUDA_SUCCESS ? enlist(state, share) : NULL;
+    struct share *listed = call->status == CUDA_SUCCESS ? share_enlist(state, share) : NULL;
     if (listed != NULL) {
         call->status = lock_pages(call, state, listed);
         if (call->status != CUDA_SUCCESS) {
-            unlist(state, share.base, &share);
+            share_unlist(state, share.base, &share);
         }
     } else if (call->status == CUDA_SUCCESS) {
         call->status = CUDA_ERROR_OUT_OF_MEMORY;
@@ -335,7 +335,7 @@ static void end_later(struct tows_session *session, struct tows_hold_ending *end
 static bool take_out(struct share_state *state, uint64_t base, struct share *ret_share)
 {
     tow_mutex_lock(&state->lock);
-    bool found = unlist(state, base, ret_share);
+    bool found = share_unlist(state, base, ret_share);
     tow_mutex_unlock(&state->lock);
     return found;
 }

@@ -69,7 +69,7 @@ struct upload {
     uint64_t stream; /* the client's id: it is looked up whenever bytes have come */
     uint32_t context;
     uint16_t thread;
-    bool settle;       /* the program's call is synchronous, see settle() */
+    bool settle;       /* the program's call is synchronous, see upload_settle() */
     atomic_int status; /* CUresult: the first failure; lanes work on it at a time */
     bool has_shape;    /* then `shape` says where the bytes go, not `to` */
     struct tow_copy_shape shape;
@@ -119,7 +119,7 @@ static void unlink_slot(struct upload_state *state, struct slot **at)
 }
 
 /* With the lock held. */
-static void append(struct upload_state *state, struct slot *slot)
+static void upload_append(struct upload_state *state, struct slot *slot)
 {
     slot->next = NULL;
     *state->slots_end = slot;
@@ -139,7 +139,7 @@ static void give_slot(struct upload *u, struct slot *slot, CUstream stream)
     slot->stream = stream;
     slot->upload = u;
     slot->in_hand = false;
-    append(state, slot);
+    upload_append(state, slot);
     tow_mutex_unlock(&state->lock);
 }
 
@@ -186,7 +186,7 @@ static CUresult make_slot(struct upload *u, struct slot **ret_slot)
     }
     slot->in_hand = true;
     tow_mutex_lock(&u->state->lock);
-    append(u->state, slot);
+    upload_append(u->state, slot);
     tow_mutex_unlock(&u->state->lock);
     *ret_slot = slot;
     return CUDA_SUCCESS;
@@ -270,7 +270,7 @@ bool tows_upload_drop_context(struct tows_session *session, uint32_t context, ui
 
 /* ---- the transfer ---- */
 
-static void fail(struct upload *u, CUresult status)
+static void upload_fail(struct upload *u, CUresult status)
 {
     int none = CUDA_SUCCESS;
     atomic_compare_exchange_strong(&u->status, &none, (int)status);
@@ -289,7 +289,7 @@ static void *upload_place(void *user, uint64_t offset, size_t *size, void **ret_
         status = next_slot(u, &slot);
     }
     if (status != CUDA_SUCCESS) {
-        fail(u, status);
+        upload_fail(u, status);
         return NULL;
     }
     *size = (size_t)tow_min_u64(*size, PIECE);
@@ -298,8 +298,9 @@ static void *upload_place(void *user, uint64_t offset, size_t *size, void **ret_
 }
 
 /* `ret_begun`: the device reads some of them, whatever the result is. */
-static CUresult begin(const struct upload *u, const struct tows_shaped *shaped, uint64_t offset,
-                      size_t size, uint8_t *bytes, CUstream stream, bool *ret_begun)
+static CUresult upload_begin(const struct upload *u, const struct tows_shaped *shaped,
+                             uint64_t offset, size_t size, uint8_t *bytes, CUstream stream,
+                             bool *ret_begun)
 {
     const struct tow_driver *driver = u->session->driver;
     CUresult status = CUDA_SUCCESS;
@@ -337,7 +338,7 @@ static CUstream hand_over(struct upload *u, uint64_t offset, size_t size, struct
     }
     CUresult status = call.status, recorded = CUDA_SUCCESS;
     if (status == CUDA_SUCCESS) {
-        status = begin(u, &shaped, offset, size, slot->piece->bytes, stream, &begun);
+        status = upload_begin(u, &shaped, offset, size, slot->piece->bytes, stream, &begun);
     }
     if (begun) {
         recorded = tow_drive(driver, cuEventRecord)(slot->piece->filled, stream);
@@ -347,7 +348,7 @@ static CUstream hand_over(struct upload *u, uint64_t offset, size_t size, struct
     }
     tows_hold_leave(&call);
     if (status != CUDA_SUCCESS || recorded != CUDA_SUCCESS) {
-        fail(u, status != CUDA_SUCCESS ? status : recorded);
+        upload_fail(u, status != CUDA_SUCCESS ? status : recorded);
     }
     return stream;
 }
@@ -375,7 +376,7 @@ static bool is_read(struct upload *u)
  * it, but programs rely on it, with streams that wait for no other. So the commands behind the copy
  * wait for the device, which as a rule takes some microseconds; not for long, for what its stream
  * waits for may be behind on the line. */
-static void settle(struct upload *u)
+static void upload_settle(struct upload *u)
 {
     int64_t began = tow_time_now_ns(), now = began;
     if (tows_session_enter(u->session, u->context) != CUDA_SUCCESS) {
@@ -391,7 +392,7 @@ static void settle(struct upload *u)
     }
 }
 
-static void defer(const struct upload *u, CUresult status)
+static void upload_defer(const struct upload *u, CUresult status)
 {
     char arguments[160];
     const struct tow_copy_shape *shape = &u->shape;
@@ -412,10 +413,10 @@ static void upload_done(void *user, bool ok)
     struct upload *u = user;
     CUresult status = (CUresult)atomic_load(&u->status);
     if (ok && status == CUDA_SUCCESS && u->settle) {
-        settle(u);
+        upload_settle(u);
     }
     if (ok && status != CUDA_SUCCESS) {
-        defer(u, status);
+        upload_defer(u, status);
     }
     free(u);
 }
@@ -423,8 +424,8 @@ static void upload_done(void *user, bool ok)
 /* ---- commands ---- */
 
 /* Also with a wrong stream or context: the bytes come in any case. */
-static void expect(struct tows_serve *call, const struct upload *what, uint32_t transfer,
-                   uint64_t size, bool spread)
+static void upload_expect(struct tows_serve *call, const struct upload *what, uint32_t transfer,
+                          uint64_t size, bool spread)
 {
     struct upload *u = malloc(sizeof *u);
     struct upload_state *state = state_of(call->session, true);
@@ -463,7 +464,8 @@ void tows_upload_shape(struct tows_serve *call, const struct tow_copy_shape *sha
         /* Some part of it would be somewhere. */
         call->status = call->status == CUDA_SUCCESS ? CUDA_ERROR_INVALID_VALUE : call->status;
     }
-    expect(call, &what, shape->transfer, shape->bytes, (shape->flags & TOW_SHAPE_SPREAD) != 0);
+    upload_expect(call, &what, shape->transfer, shape->bytes,
+                  (shape->flags & TOW_SHAPE_SPREAD) != 0);
 }
 
 void tows_serve_cuMemcpyHtoDAsync_v2(struct tows_serve *call)
@@ -498,5 +500,5 @@ void tows_serve_cuMemcpyHtoDAsync_v2(struct tows_serve *call)
         return;
     }
     struct upload what = {.to = to, .stream = stream_id, .settle = settles};
-    expect(call, &what, transfer, size, form == TOW_COPY_SPREAD);
+    upload_expect(call, &what, transfer, size, form == TOW_COPY_SPREAD);
 }

@@ -36,7 +36,7 @@ static size_t slot_of(uint64_t key)
     return (size_t)((key >> 4) * UINT64_C(0x9e3779b97f4a7c15) >> 20) & (account.capacity - 1);
 }
 
-static void insert(struct entry entry)
+static void account_insert(struct entry entry)
 {
     size_t at = slot_of(entry.key);
     while (account.entries[at].key != 0) {
@@ -46,7 +46,7 @@ static void insert(struct entry entry)
     account.used++;
 }
 
-static bool grow(void)
+static bool account_grow(void)
 {
     size_t old_capacity = account.capacity;
     struct entry *old = account.entries;
@@ -60,14 +60,14 @@ static bool grow(void)
     account.used = 0;
     for (size_t i = 0; i < old_capacity; i++) {
         if (old[i].key != 0) {
-            insert(old[i]);
+            account_insert(old[i]);
         }
     }
     free(old);
     return true;
 }
 
-static void add(uint64_t key, uint64_t size, bool of_context)
+static void account_add(uint64_t key, uint64_t size, bool of_context)
 {
     CUcontext context = NULL;
     if (of_context) {
@@ -75,8 +75,8 @@ static void add(uint64_t key, uint64_t size, bool of_context)
     }
     tow_mutex_lock(&account.lock);
     /* A count that cannot be kept is only a wrong number in a table. */
-    if (key != 0 && (account.used * 2 < account.capacity || grow())) {
-        insert((struct entry){.key = key, .size = size, .context = context});
+    if (key != 0 && (account.used * 2 < account.capacity || account_grow())) {
+        account_insert((struct entry){.key = key, .size = size, .context = context});
         atomic_fetch_add_explicit(account.memory, size, memory_order_relaxed);
     }
     tow_mutex_unlock(&account.lock);
@@ -93,11 +93,11 @@ static void remove_at(size_t at)
         struct entry moved = account.entries[i];
         account.entries[i].key = 0;
         account.used--;
-        insert(moved);
+        account_insert(moved);
     }
 }
 
-static void drop(uint64_t key)
+static void account_drop(uint64_t key)
 {
     tow_mutex_lock(&account.lock);
     if (account.capacity > 0 && key != 0) {
@@ -127,11 +127,11 @@ static void drop_context(CUcontext context)
 
 /* ---- in the driver's place ---- */
 
-static CUresult alloc(CUdeviceptr *ret, size_t size)
+static CUresult account_alloc(CUdeviceptr *ret, size_t size)
 {
     CUresult result = tow_drive(&account.next, cuMemAlloc_v2)(ret, size);
     if (result == CUDA_SUCCESS) {
-        add(*ret, size, true);
+        account_add(*ret, size, true);
     }
     return result;
 }
@@ -142,7 +142,7 @@ static CUresult alloc_pitch(CUdeviceptr *ret, size_t *pitch, size_t width, size_
     CUresult result =
         tow_drive(&account.next, cuMemAllocPitch_v2)(ret, pitch, width, height, element);
     if (result == CUDA_SUCCESS) {
-        add(*ret, *pitch * height, true);
+        account_add(*ret, *pitch * height, true);
     }
     return result;
 }
@@ -151,7 +151,7 @@ static CUresult alloc_managed(CUdeviceptr *ret, size_t size, unsigned int flags)
 {
     CUresult result = tow_drive(&account.next, cuMemAllocManaged)(ret, size, flags);
     if (result == CUDA_SUCCESS) {
-        add(*ret, size, true);
+        account_add(*ret, size, true);
     }
     return result;
 }
@@ -160,7 +160,7 @@ static CUresult alloc_async(CUdeviceptr *ret, size_t size, CUstream stream)
 {
     CUresult result = tow_drive(&account.next, cuMemAllocAsync)(ret, size, stream);
     if (result == CUDA_SUCCESS) {
-        add(*ret, size, false);
+        account_add(*ret, size, false);
     }
     return result;
 }
@@ -169,7 +169,7 @@ static CUresult alloc_from_pool(CUdeviceptr *ret, size_t size, CUmemoryPool pool
 {
     CUresult result = tow_drive(&account.next, cuMemAllocFromPoolAsync)(ret, size, pool, stream);
     if (result == CUDA_SUCCESS) {
-        add(*ret, size, false);
+        account_add(*ret, size, false);
     }
     return result;
 }
@@ -178,7 +178,7 @@ static CUresult free_now(CUdeviceptr at)
 {
     CUresult result = tow_drive(&account.next, cuMemFree_v2)(at);
     if (result == CUDA_SUCCESS) {
-        drop(at);
+        account_drop(at);
     }
     return result;
 }
@@ -187,26 +187,26 @@ static CUresult free_async(CUdeviceptr at, CUstream stream)
 {
     CUresult result = tow_drive(&account.next, cuMemFreeAsync)(at, stream);
     if (result == CUDA_SUCCESS) {
-        drop(at);
+        account_drop(at);
     }
     return result;
 }
 
-static CUresult create(CUmemGenericAllocationHandle *ret, size_t size,
-                       const CUmemAllocationProp *prop, unsigned long long flags)
+static CUresult account_create(CUmemGenericAllocationHandle *ret, size_t size,
+                               const CUmemAllocationProp *prop, unsigned long long flags)
 {
     CUresult result = tow_drive(&account.next, cuMemCreate)(ret, size, prop, flags);
     if (result == CUDA_SUCCESS) {
-        add(*ret, size, false);
+        account_add(*ret, size, false);
     }
     return result;
 }
 
-static CUresult release(CUmemGenericAllocationHandle handle)
+static CUresult account_release(CUmemGenericAllocationHandle handle)
 {
     CUresult result = tow_drive(&account.next, cuMemRelease)(handle);
     if (result == CUDA_SUCCESS) {
-        drop(handle);
+        account_drop(handle);
     }
     return result;
 }
@@ -233,8 +233,9 @@ static CUresult array_create(CUarray *ret, const CUDA_ARRAY_DESCRIPTOR *what)
 {
     CUresult result = tow_drive(&account.next, cuArrayCreate_v2)(ret, what);
     if (result == CUDA_SUCCESS) {
-        add((uintptr_t)*ret,
-            array_size(what->Width, what->Height, 1, what->Format, what->NumChannels), true);
+        account_add((uintptr_t)*ret,
+                    array_size(what->Width, what->Height, 1, what->Format, what->NumChannels),
+                    true);
     }
     return result;
 }
@@ -243,7 +244,8 @@ static CUresult array_create_3d(CUarray *ret, const CUDA_ARRAY3D_DESCRIPTOR *wha
 {
     CUresult result = tow_drive(&account.next, cuArray3DCreate_v2)(ret, what);
     if (result == CUDA_SUCCESS) {
-        add((uintptr_t)*ret,
+        account_add(
+            (uintptr_t)*ret,
             array_size(what->Width, what->Height, what->Depth, what->Format, what->NumChannels),
             true);
     }
@@ -254,7 +256,7 @@ static CUresult array_destroy(CUarray array)
 {
     CUresult result = tow_drive(&account.next, cuArrayDestroy)(array);
     if (result == CUDA_SUCCESS) {
-        drop((uintptr_t)array);
+        account_drop((uintptr_t)array);
     }
     return result;
 }
@@ -314,15 +316,15 @@ void tows_account_install(struct tow_driver *driver, _Atomic uint64_t *memory)
 {
     account.next = *driver;
     account.memory = memory;
-    tow_driver_set(driver, cuMemAlloc_v2, alloc);
+    tow_driver_set(driver, cuMemAlloc_v2, account_alloc);
     tow_driver_set(driver, cuMemAllocPitch_v2, alloc_pitch);
     tow_driver_set(driver, cuMemAllocManaged, alloc_managed);
     tow_driver_set(driver, cuMemAllocAsync, alloc_async);
     tow_driver_set(driver, cuMemAllocFromPoolAsync, alloc_from_pool);
     tow_driver_set(driver, cuMemFree_v2, free_now);
     tow_driver_set(driver, cuMemFreeAsync, free_async);
-    tow_driver_set(driver, cuMemCreate, create);
-    tow_driver_set(driver, cuMemRelease, release);
+    tow_driver_set(driver, cuMemCreate, account_create);
+    tow_driver_set(driver, cuMemRelease, account_release);
     tow_driver_set(driver, cuArrayCreate_v2, array_create);
     tow_driver_set(driver, cuArray3DCreate_v2, array_create_3d);
     tow_driver_set(driver, cuArrayDestroy, array_destroy);

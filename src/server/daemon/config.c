@@ -81,10 +81,10 @@ static const struct option_entry entries[] = {
 };
 #define ENTRY_COUNT (sizeof entries / sizeof *entries)
 
-static int complain(char *why, size_t size, int error, const char *format, ...)
+static int config_complain(char *why, size_t size, int error, const char *format, ...)
     __attribute__((format(printf, 4, 5)));
 
-static int complain(char *why, size_t size, int error, const char *format, ...)
+static int config_complain(char *why, size_t size, int error, const char *format, ...)
 {
     va_list args;
     va_start(args, format);
@@ -176,8 +176,8 @@ static const struct option_entry *find_entry(const char *name, size_t length)
     return NULL;
 }
 
-static int set(struct tows_config *config, const struct option_entry *entry, const char *value,
-               const char *where, char *why, size_t why_size)
+static int config_set(struct tows_config *config, const struct option_entry *entry,
+                      const char *value, const char *where, char *why, size_t why_size)
 {
     char *at = (char *)config + entry->at;
     uint64_t number = 0;
@@ -190,14 +190,14 @@ static int set(struct tows_config *config, const struct option_entry *entry, con
     case KIND_TEXT:
     case KIND_LIST:
         if (strlen(value) >= TOW_CONFIG_TEXT_MAX) {
-            return complain(why, why_size, -EINVAL, "%s: the value of %s is too long", where,
-                            entry->name);
+            return config_complain(why, why_size, -EINVAL, "%s: the value of %s is too long", where,
+                                   entry->name);
         }
         if (entry->kind == KIND_LIST) {
             if (config->listen_count == TOW_CONFIG_LISTEN_MAX) {
-                return complain(why, why_size, -EINVAL,
-                                "%s: at most %d addresses can be listened on", where,
-                                TOW_CONFIG_LISTEN_MAX);
+                return config_complain(why, why_size, -EINVAL,
+                                       "%s: at most %d addresses can be listened on", where,
+                                       TOW_CONFIG_LISTEN_MAX);
             }
             at = config->listen[config->listen_count++];
         }
@@ -217,19 +217,19 @@ static int set(struct tows_config *config, const struct option_entry *entry, con
         break;
     }
     if (error < 0 || *rest != '\0') {
-        return complain(why, why_size, -EINVAL,
-                        "%s: %s = %s cannot be understood; see towlined --help", where, entry->name,
-                        value);
+        return config_complain(why, why_size, -EINVAL,
+                               "%s: %s = %s cannot be understood; see towlined --help", where,
+                               entry->name, value);
     }
     if (entry->max != 0 && number > entry->max) {
-        return complain(why, why_size, -EINVAL, "%s: %s = %s is too large; the most is %llu", where,
-                        entry->name, value, (unsigned long long)entry->max);
+        return config_complain(why, why_size, -EINVAL, "%s: %s = %s is too large; the most is %llu",
+                               where, entry->name, value, (unsigned long long)entry->max);
     }
     memcpy(at, &number, sizeof number);
     return 0;
 }
 
-static char *trim(char *text)
+static char *config_trim(char *text)
 {
     while (isspace((unsigned char)*text)) {
         text++;
@@ -253,25 +253,25 @@ static int read_line(struct tows_config *config, char *line, const char *where, 
         }
         comment++;
     }
-    char *key = trim(line);
+    char *key = config_trim(line);
     if (*key == '\0') {
         return 0;
     }
     char *equals = strchr(key, '=');
     if (equals == NULL) {
-        return complain(why, why_size, -EINVAL, "%s: \"%s\" is not of the form name = value", where,
-                        key);
+        return config_complain(why, why_size, -EINVAL, "%s: \"%s\" is not of the form name = value",
+                               where, key);
     }
     *equals = '\0';
-    char *value = trim(equals + 1);
-    key = trim(key);
+    char *value = config_trim(equals + 1);
+    key = config_trim(key);
     const struct option_entry *entry = find_entry(key, strlen(key));
     if (entry == NULL || (entry->use & FLAG_ONLY) != 0) {
-        return complain(why, why_size, -EINVAL,
-                        "%s: there is no setting \"%s\"; towlined --help lists the names", where,
-                        key);
+        return config_complain(why, why_size, -EINVAL,
+                               "%s: there is no setting \"%s\"; towlined --help lists the names",
+                               where, key);
     }
-    return set(config, entry, value, where, why, why_size);
+    return config_set(config, entry, value, where, why, why_size);
 }
 
 int tows_config_apply(struct tows_config *config, const char *list, const char *where, char *why,
@@ -282,7 +282,7 @@ int tows_config_apply(struct tows_config *config, const char *list, const char *
         size_t length = strcspn(list, ",");
         char line[TOW_CONFIG_LINE_MAX];
         if (length >= sizeof line) {
-            return complain(why, why_size, -EINVAL, "%s: a setting is too long", where);
+            return config_complain(why, why_size, -EINVAL, "%s: a setting is too long", where);
         }
         memcpy(line, list, length);
         line[length] = '\0';
@@ -302,7 +302,8 @@ int tows_config_read_file(struct tows_config *config, const char *path, char *wh
     }
     if (error < 0) {
         tow_buf_fini(&text);
-        return complain(why, why_size, error, "%s cannot be read: %s", path, strerror(-error));
+        return config_complain(why, why_size, error, "%s cannot be read: %s", path,
+                               strerror(-error));
     }
     char *next = (char *)text.data;
     for (unsigned number = 1; error == 0 && next != NULL; number++) {
@@ -314,7 +315,7 @@ int tows_config_read_file(struct tows_config *config, const char *path, char *wh
         char where[TOW_CONFIG_TEXT_MAX + 16];
         snprintf(where, sizeof where, "%s:%u", path, number);
         if (strlen(line) > TOW_CONFIG_LINE_MAX) {
-            error = complain(why, why_size, -EINVAL, "%s: the line is too long", where);
+            error = config_complain(why, why_size, -EINVAL, "%s: the line is too long", where);
         } else {
             error = read_line(config, line, where, why, why_size);
         }
@@ -349,13 +350,13 @@ static int walk_flags(int argc, char **argv, struct tows_config *config, bool on
             value = word[2] != '\0' ? word + 2 : NULL;
         }
         if (entry == NULL) {
-            return complain(why, why_size, -EINVAL,
-                            "there is no flag %s; towlined --help lists them", word);
+            return config_complain(why, why_size, -EINVAL,
+                                   "there is no flag %s; towlined --help lists them", word);
         }
         if (entry->kind != KIND_SWITCH && value == NULL) {
             if (i + 1 == argc) {
-                return complain(why, why_size, -EINVAL, "--%s needs a value; see towlined --help",
-                                entry->name);
+                return config_complain(why, why_size, -EINVAL,
+                                       "--%s needs a value; see towlined --help", entry->name);
             }
             value = argv[++i];
         }
@@ -367,7 +368,7 @@ static int walk_flags(int argc, char **argv, struct tows_config *config, bool on
             listen_given = true;
             config->listen_count = 0; /* flags replace what the file says */
         }
-        int error = set(config, entry, value, "command line", why, why_size);
+        int error = config_set(config, entry, value, "command line", why, why_size);
         if (error < 0) {
             return error;
         }

@@ -304,7 +304,7 @@ static void note_ready(struct tows_crew *crew, const struct tows_post *post, con
 
 /* What a worker says, with at most two descriptors: -EAGAIN, or the packet's size (0: it has closed
  * its end). */
-static ssize_t receive(int control, void *packet, size_t size, int ret_fds[2])
+static ssize_t crew_receive(int control, void *packet, size_t size, int ret_fds[2])
 {
     union {
         char bytes[CMSG_SPACE(2 * sizeof(int))];
@@ -327,8 +327,8 @@ static ssize_t receive(int control, void *packet, size_t size, int ret_fds[2])
 
 /* A session exports, imports or forgets a descriptor. It may be in the hands of its client: only
  * what it has exported itself is its own, and a socket that takes no answer at once gets none. */
-static void exchange(struct tows_crew *crew, struct tows_worker *worker,
-                     const struct tows_post *post, int fds[2])
+static void crew_exchange(struct tows_crew *crew, struct tows_worker *worker,
+                          const struct tows_post *post, int fds[2])
 {
     struct tows_post_answer answer = {.error = -EINVAL};
     int given = -1;
@@ -361,7 +361,7 @@ int tows_crew_hear(struct tows_crew *crew, struct tows_worker *worker)
 {
     static char packet[sizeof(struct tows_post) + TOW_POST_TEXT_MAX];
     int fds[2] = {-1, -1};
-    ssize_t got = receive(worker->control, packet, sizeof packet, fds);
+    ssize_t got = crew_receive(worker->control, packet, sizeof packet, fds);
     if (got == -EAGAIN) {
         return 0;
     }
@@ -375,7 +375,7 @@ int tows_crew_hear(struct tows_crew *crew, struct tows_worker *worker)
     }
     memcpy(&post, packet, sizeof post);
     if (post.what == TOW_POST_KEEP || post.what == TOW_POST_GET || post.what == TOW_POST_FORGET) {
-        exchange(crew, worker, &post, fds);
+        crew_exchange(crew, worker, &post, fds);
     }
     close_all(fds);
     if (post.text_size > (size_t)got - sizeof post) {

@@ -11,14 +11,15 @@
 
 enum { DEVICES_MAX = 64 };
 
-static int attribute(const struct tow_driver *driver, CUdevice device, CUdevice_attribute which)
+static int describe_attribute(const struct tow_driver *driver, CUdevice device,
+                              CUdevice_attribute which)
 {
     int value = 0;
     return tow_drive(driver, cuDeviceGetAttribute)(&value, which, device) == CUDA_SUCCESS ? value
                                                                                           : 0;
 }
 
-static void describe(struct tow_json *json, const struct tow_driver *driver, int index)
+static void describe_run(struct tow_json *json, const struct tow_driver *driver, int index)
 {
     CUdevice device;
     if (tow_drive(driver, cuDeviceGet)(&device, index) != CUDA_SUCCESS) {
@@ -41,8 +42,8 @@ static void describe(struct tow_json *json, const struct tow_driver *driver, int
     }
     char capability[24];
     snprintf(capability, sizeof capability, "%d.%d",
-             attribute(driver, device, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR),
-             attribute(driver, device, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR));
+             describe_attribute(driver, device, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR),
+             describe_attribute(driver, device, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR));
     tow_json_object(json, NULL);
     tow_json_i64(json, "index", index);
     tow_json_str(json, "name", name);
@@ -51,12 +52,13 @@ static void describe(struct tow_json *json, const struct tow_driver *driver, int
     tow_json_str(json, "capability", capability);
     tow_json_u64(json, "memory", memory);
     tow_json_i64(json, "multiprocessors",
-                 attribute(driver, device, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT));
+                 describe_attribute(driver, device, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT));
     tow_json_i64(json, "bus_width",
-                 attribute(driver, device, CU_DEVICE_ATTRIBUTE_GLOBAL_MEMORY_BUS_WIDTH));
-    tow_json_i64(json, "clock_khz", attribute(driver, device, CU_DEVICE_ATTRIBUTE_CLOCK_RATE));
+                 describe_attribute(driver, device, CU_DEVICE_ATTRIBUTE_GLOBAL_MEMORY_BUS_WIDTH));
+    tow_json_i64(json, "clock_khz",
+                 describe_attribute(driver, device, CU_DEVICE_ATTRIBUTE_CLOCK_RATE));
     tow_json_i64(json, "memory_clock_khz",
-                 attribute(driver, device, CU_DEVICE_ATTRIBUTE_MEMORY_CLOCK_RATE));
+                 describe_attribute(driver, device, CU_DEVICE_ATTRIBUTE_MEMORY_CLOCK_RATE));
     int version = 0, count = 0;
     tow_drive(driver, cuDriverGetVersion)(&version);
     tow_json_i64(json, "cuda", version);
@@ -81,7 +83,7 @@ int tows_describe_devices(const struct tow_backend *backend, struct tow_buf *out
     int count = 0;
     if (tow_drive(&backend->driver, cuDeviceGetCount)(&count) == CUDA_SUCCESS) {
         for (int i = 0; i < count && i < DEVICES_MAX; i++) {
-            describe(&json, &backend->driver, i);
+            describe_run(&json, &backend->driver, i);
         }
     }
     tow_json_end(&json);
@@ -96,8 +98,9 @@ bool tows_describe_pageable(const struct tow_backend *backend)
     tow_drive(driver, cuDeviceGetCount)(&count);
     for (int i = 0; i < count && i < DEVICES_MAX && !pageable; i++) {
         CUdevice device;
-        pageable = tow_drive(driver, cuDeviceGet)(&device, i) == CUDA_SUCCESS &&
-                   attribute(driver, device, CU_DEVICE_ATTRIBUTE_PAGEABLE_MEMORY_ACCESS) != 0;
+        pageable =
+            tow_drive(driver, cuDeviceGet)(&device, i) == CUDA_SUCCESS &&
+            describe_attribute(driver, device, CU_DEVICE_ATTRIBUTE_PAGEABLE_MEMORY_ACCESS) != 0;
     }
     return pageable;
 }

@@ -59,7 +59,7 @@ typedef void *nvml_device;
 
 static void *library;
 
-static void *symbol(const char *name)
+static void *gauge_symbol(const char *name)
 {
     return dlsym(library, name);
 }
@@ -80,7 +80,7 @@ typedef int nvml_wide(nvml_device, unsigned long long *);
 typedef int nvml_errors(nvml_device, unsigned, unsigned, unsigned long long *);
 typedef int nvml_record(nvml_device, void *);
 
-static void set(struct gauge_device *device, enum tow_gauge_id id, int64_t value)
+static void gauge_set(struct gauge_device *device, enum tow_gauge_id id, int64_t value)
 {
     device->known |= UINT64_C(1) << id;
     device->value[id] = value;
@@ -89,37 +89,37 @@ static void set(struct gauge_device *device, enum tow_gauge_id id, int64_t value
 static void take_one(struct gauge_device *out, nvml_device device, const char *name,
                      enum tow_gauge_id id)
 {
-    nvml_one *ask = (nvml_one *)symbol(name);
+    nvml_one *ask = (nvml_one *)gauge_symbol(name);
     unsigned value = 0;
     if (ask != NULL && ask(device, &value) == 0) {
-        set(out, id, value);
+        gauge_set(out, id, value);
     }
 }
 
 static void take_two(struct gauge_device *out, nvml_device device, const char *name,
                      enum tow_gauge_id first, enum tow_gauge_id second)
 {
-    nvml_two *ask = (nvml_two *)symbol(name);
+    nvml_two *ask = (nvml_two *)gauge_symbol(name);
     unsigned a = 0, b = 0;
     if (ask != NULL && ask(device, &a, &b) == 0) {
-        set(out, first, a);
-        set(out, second, b);
+        gauge_set(out, first, a);
+        gauge_set(out, second, b);
     }
 }
 
 static void take_of(struct gauge_device *out, nvml_device device, const char *name, unsigned which,
                     enum tow_gauge_id id)
 {
-    nvml_of *ask = (nvml_of *)symbol(name);
+    nvml_of *ask = (nvml_of *)gauge_symbol(name);
     unsigned value = 0;
     if (ask != NULL && ask(device, which, &value) == 0) {
-        set(out, id, value);
+        gauge_set(out, id, value);
     }
 }
 
 static void take_device_text(nvml_device device, const char *name, char text[TEXT_MAX])
 {
-    nvml_device_text *ask = (nvml_device_text *)symbol(name);
+    nvml_device_text *ask = (nvml_device_text *)gauge_symbol(name);
     if (ask == NULL || ask(device, text, TEXT_MAX) != 0) {
         text[0] = '\0';
     }
@@ -135,21 +135,21 @@ static void take_memory(struct gauge_device *out, nvml_device device)
     struct {
         unsigned long long total, free, used;
     } plain = {0};
-    nvml_record *ask = (nvml_record *)symbol("nvmlDeviceGetMemoryInfo");
+    nvml_record *ask = (nvml_record *)gauge_symbol("nvmlDeviceGetMemoryInfo");
     if (ask != NULL && ask(device, &plain) == 0) {
-        set(out, TOW_GAUGE_memory_total, (int64_t)plain.total);
-        set(out, TOW_GAUGE_memory_free, (int64_t)plain.free);
-        set(out, TOW_GAUGE_memory_used, (int64_t)plain.used);
+        gauge_set(out, TOW_GAUGE_memory_total, (int64_t)plain.total);
+        gauge_set(out, TOW_GAUGE_memory_free, (int64_t)plain.free);
+        gauge_set(out, TOW_GAUGE_memory_used, (int64_t)plain.used);
     }
-    ask = (nvml_record *)symbol("nvmlDeviceGetMemoryInfo_v2");
+    ask = (nvml_record *)gauge_symbol("nvmlDeviceGetMemoryInfo_v2");
     if (ask != NULL && ask(device, &memory) == 0) {
-        set(out, TOW_GAUGE_memory_reserved, (int64_t)memory.reserved);
+        gauge_set(out, TOW_GAUGE_memory_reserved, (int64_t)memory.reserved);
     }
-    ask = (nvml_record *)symbol("nvmlDeviceGetBAR1MemoryInfo");
+    ask = (nvml_record *)gauge_symbol("nvmlDeviceGetBAR1MemoryInfo");
     if (ask != NULL && ask(device, &plain) == 0) {
-        set(out, TOW_GAUGE_bar1_total, (int64_t)plain.total);
-        set(out, TOW_GAUGE_bar1_free, (int64_t)plain.free);
-        set(out, TOW_GAUGE_bar1_used, (int64_t)plain.used);
+        gauge_set(out, TOW_GAUGE_bar1_total, (int64_t)plain.total);
+        gauge_set(out, TOW_GAUGE_bar1_free, (int64_t)plain.free);
+        gauge_set(out, TOW_GAUGE_bar1_used, (int64_t)plain.used);
     }
 }
 
@@ -158,36 +158,36 @@ static void take_load(struct gauge_device *out, nvml_device device)
     struct {
         unsigned gpu, memory;
     } load = {0};
-    nvml_record *ask = (nvml_record *)symbol("nvmlDeviceGetUtilizationRates");
+    nvml_record *ask = (nvml_record *)gauge_symbol("nvmlDeviceGetUtilizationRates");
     if (ask != NULL && ask(device, &load) == 0) {
-        set(out, TOW_GAUGE_util_gpu, load.gpu);
-        set(out, TOW_GAUGE_util_memory, load.memory);
+        gauge_set(out, TOW_GAUGE_util_gpu, load.gpu);
+        gauge_set(out, TOW_GAUGE_util_memory, load.memory);
     }
     /* The second number is a sampling period that nobody asks us for. */
-    nvml_two *codec = (nvml_two *)symbol("nvmlDeviceGetEncoderUtilization");
+    nvml_two *codec = (nvml_two *)gauge_symbol("nvmlDeviceGetEncoderUtilization");
     unsigned busy = 0, period = 0;
     if (codec != NULL && codec(device, &busy, &period) == 0) {
-        set(out, TOW_GAUGE_util_encoder, busy);
+        gauge_set(out, TOW_GAUGE_util_encoder, busy);
     }
-    codec = (nvml_two *)symbol("nvmlDeviceGetDecoderUtilization");
+    codec = (nvml_two *)gauge_symbol("nvmlDeviceGetDecoderUtilization");
     if (codec != NULL && codec(device, &busy, &period) == 0) {
-        set(out, TOW_GAUGE_util_decoder, busy);
+        gauge_set(out, TOW_GAUGE_util_decoder, busy);
     }
-    nvml_wide *wide = (nvml_wide *)symbol("nvmlDeviceGetTotalEnergyConsumption");
+    nvml_wide *wide = (nvml_wide *)gauge_symbol("nvmlDeviceGetTotalEnergyConsumption");
     unsigned long long energy = 0;
     if (wide != NULL && wide(device, &energy) == 0) {
-        set(out, TOW_GAUGE_energy, (int64_t)energy);
+        gauge_set(out, TOW_GAUGE_energy, (int64_t)energy);
     }
 }
 
 /* Memory errors: corrected or not, since the driver was loaded or ever. */
 static void take_ecc(struct gauge_device *out, nvml_device device)
 {
-    nvml_errors *ask = (nvml_errors *)symbol("nvmlDeviceGetTotalEccErrors");
+    nvml_errors *ask = (nvml_errors *)gauge_symbol("nvmlDeviceGetTotalEccErrors");
     for (unsigned i = 0; i < 4 && ask != NULL; i++) {
         unsigned long long errors = 0;
         if (ask(device, i / 2, i % 2, &errors) == 0) {
-            set(out, TOW_GAUGE_ecc_corrected + i, (int64_t)errors);
+            gauge_set(out, TOW_GAUGE_ecc_corrected + i, (int64_t)errors);
         }
     }
 }
@@ -250,10 +250,10 @@ static void take_facts(struct gauge_device *out, nvml_device device)
     } pci = {.legacy = ""};
     take_device_text(device, "nvmlDeviceGetSerial", out->serial);
     take_device_text(device, "nvmlDeviceGetVbiosVersion", out->vbios);
-    nvml_record *ask = (nvml_record *)symbol("nvmlDeviceGetPciInfo_v3");
+    nvml_record *ask = (nvml_record *)gauge_symbol("nvmlDeviceGetPciInfo_v3");
     if (ask != NULL && ask(device, &pci) == 0) {
-        set(out, TOW_GAUGE_pci_device_id, pci.device_id);
-        set(out, TOW_GAUGE_pci_subsystem_id, pci.subsystem_id);
+        gauge_set(out, TOW_GAUGE_pci_device_id, pci.device_id);
+        gauge_set(out, TOW_GAUGE_pci_subsystem_id, pci.subsystem_id);
     }
     for (size_t i = 0; i < sizeof ones / sizeof *ones; i++) {
         take_one(out, device, ones[i].name, ones[i].id);
@@ -288,7 +288,7 @@ static void take_device(struct gauge_device *out, unsigned index, nvml_device de
     take_device_text(device, "nvmlDeviceGetUUID", uuid);
     bool another = strcmp(kept[index].facts.uuid, uuid) != 0;
     if (another || is_old(kept[index].checked_ns, now_ns, inforom_ns)) {
-        nvml_check *validate = (nvml_check *)symbol("nvmlDeviceValidateInforom");
+        nvml_check *validate = (nvml_check *)gauge_symbol("nvmlDeviceValidateInforom");
         kept[index].inforom = validate != NULL ? validate(device) : -1;
         kept[index].checked_ns = now_ns;
     }
@@ -300,7 +300,7 @@ static void take_device(struct gauge_device *out, unsigned index, nvml_device de
     }
     *out = kept[index].facts;
     if (kept[index].inforom == NVML_OK || kept[index].inforom == NVML_CORRUPTED_INFOROM) {
-        set(out, TOW_GAUGE_inforom, kept[index].inforom);
+        gauge_set(out, TOW_GAUGE_inforom, kept[index].inforom);
     }
     take_state(out, device);
 }
@@ -310,16 +310,16 @@ static void take_all(struct tows_gauge_page *page)
     unsigned round = atomic_load(&page->shown) + 1;
     struct gauge_numbers *out = &page->numbers[round & 1];
     unsigned count = 0;
-    nvml_text *text = (nvml_text *)symbol("nvmlSystemGetDriverVersion");
+    nvml_text *text = (nvml_text *)gauge_symbol("nvmlSystemGetDriverVersion");
     if (text == NULL || text(out->driver, TEXT_MAX) != 0) {
         out->driver[0] = '\0';
     }
-    text = (nvml_text *)symbol("nvmlSystemGetNVMLVersion");
+    text = (nvml_text *)gauge_symbol("nvmlSystemGetNVMLVersion");
     if (text == NULL || text(out->library, TEXT_MAX) != 0) {
         out->library[0] = '\0';
     }
-    nvml_count *ask = (nvml_count *)symbol("nvmlDeviceGetCount_v2");
-    nvml_by_index *find = (nvml_by_index *)symbol("nvmlDeviceGetHandleByIndex_v2");
+    nvml_count *ask = (nvml_count *)gauge_symbol("nvmlDeviceGetCount_v2");
+    nvml_by_index *find = (nvml_by_index *)gauge_symbol("nvmlDeviceGetHandleByIndex_v2");
     if (ask == NULL || find == NULL || ask(&count) != 0) {
         count = 0;
     }
@@ -342,8 +342,8 @@ static bool try_open(const char *path)
     if (library == NULL) {
         return false;
     }
-    const char *(*name)(int) = (const char *(*)(int))symbol("nvmlErrorString");
-    nvml_plain *init = (nvml_plain *)symbol("nvmlInit_v2");
+    const char *(*name)(int) = (const char *(*)(int))gauge_symbol("nvmlErrorString");
+    nvml_plain *init = (nvml_plain *)gauge_symbol("nvmlInit_v2");
     if (name != NULL && init != NULL && strcmp(name(TOW_NVML_OURS_CODE), TOW_NVML_OURS_TEXT) != 0 &&
         init() == 0) {
         return true;
@@ -382,7 +382,7 @@ static bool open_library(const char *driver)
     return false;
 }
 
-static void serve(struct tows_gauge_page *page, int asked, int tell, const char *driver)
+static void gauge_serve(struct tows_gauge_page *page, int asked, int tell, const char *driver)
 {
     char bytes[256];
     int64_t began_ns = 0;
@@ -432,7 +432,7 @@ static _Noreturn void be_gauge(struct tows_gauge_page *page, pid_t parent, int a
             close(fd);
         }
     }
-    serve(page, asked, tell, driver);
+    gauge_serve(page, asked, tell, driver);
     _exit(0);
 }
 

@@ -46,7 +46,7 @@ static struct live **place_of(CUmemGenericAllocationHandle value)
 }
 
 /* After the driver gave it out. It may be one that the client has already. */
-static CUresult add(CUmemGenericAllocationHandle value)
+static CUresult guard_add(CUmemGenericAllocationHandle value)
 {
     tow_mutex_lock(&guard.lock);
     struct live **at = place_of(value);
@@ -65,7 +65,7 @@ static CUresult add(CUmemGenericAllocationHandle value)
     return added ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 }
 
-static CUresult use(CUmemGenericAllocationHandle value)
+static CUresult guard_use(CUmemGenericAllocationHandle value)
 {
     tow_mutex_lock(&guard.lock);
     struct live *live = *place_of(value);
@@ -77,7 +77,7 @@ static CUresult use(CUmemGenericAllocationHandle value)
     return there ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
-static CUresult used(CUmemGenericAllocationHandle value, CUresult result)
+static CUresult guard_used(CUmemGenericAllocationHandle value, CUresult result)
 {
     tow_mutex_lock(&guard.lock);
     if (--(*place_of(value))->uses == 0) {
@@ -91,27 +91,27 @@ static CUresult mem_create(CUmemGenericAllocationHandle *ret, size_t size,
                            const CUmemAllocationProp *prop, unsigned long long flags)
 {
     CUresult result = tow_drive(&guard.next, cuMemCreate)(ret, size, prop, flags);
-    return result == CUDA_SUCCESS ? add(*ret) : result;
+    return result == CUDA_SUCCESS ? guard_add(*ret) : result;
 }
 
 static CUresult mem_import(CUmemGenericAllocationHandle *ret, void *os,
                            CUmemAllocationHandleType type)
 {
     CUresult result = tow_drive(&guard.next, cuMemImportFromShareableHandle)(ret, os, type);
-    return result == CUDA_SUCCESS ? add(*ret) : result;
+    return result == CUDA_SUCCESS ? guard_add(*ret) : result;
 }
 
 static CUresult mem_retain(CUmemGenericAllocationHandle *ret, void *address)
 {
     CUresult result = tow_drive(&guard.next, cuMemRetainAllocationHandle)(ret, address);
-    return result == CUDA_SUCCESS ? add(*ret) : result;
+    return result == CUDA_SUCCESS ? guard_add(*ret) : result;
 }
 
 static CUresult multicast_create(CUmemGenericAllocationHandle *ret,
                                  const CUmulticastObjectProp *prop)
 {
     CUresult result = tow_drive(&guard.next, cuMulticastCreate)(ret, prop);
-    return result == CUDA_SUCCESS ? add(*ret) : result;
+    return result == CUDA_SUCCESS ? guard_add(*ret) : result;
 }
 
 static CUresult mem_release(CUmemGenericAllocationHandle value)
@@ -139,36 +139,37 @@ static CUresult mem_release(CUmemGenericAllocationHandle value)
 static CUresult mem_map(CUdeviceptr ptr, size_t size, size_t offset,
                         CUmemGenericAllocationHandle value, unsigned long long flags)
 {
-    CUresult result = use(value);
+    CUresult result = guard_use(value);
     return result == CUDA_SUCCESS
-               ? used(value, tow_drive(&guard.next, cuMemMap)(ptr, size, offset, value, flags))
+               ? guard_used(value,
+                            tow_drive(&guard.next, cuMemMap)(ptr, size, offset, value, flags))
                : result;
 }
 
 static CUresult mem_export(void *ret, CUmemGenericAllocationHandle value,
                            CUmemAllocationHandleType type, unsigned long long flags)
 {
-    CUresult result = use(value);
+    CUresult result = guard_use(value);
     return result == CUDA_SUCCESS
-               ? used(value,
-                      tow_drive(&guard.next, cuMemExportToShareableHandle)(ret, value, type, flags))
+               ? guard_used(value, tow_drive(&guard.next,
+                                             cuMemExportToShareableHandle)(ret, value, type, flags))
                : result;
 }
 
 static CUresult mem_properties(CUmemAllocationProp *ret, CUmemGenericAllocationHandle value)
 {
-    CUresult result = use(value);
+    CUresult result = guard_use(value);
     return result == CUDA_SUCCESS
-               ? used(value,
-                      tow_drive(&guard.next, cuMemGetAllocationPropertiesFromHandle)(ret, value))
+               ? guard_used(value, tow_drive(&guard.next,
+                                             cuMemGetAllocationPropertiesFromHandle)(ret, value))
                : result;
 }
 
 static CUresult multicast_add(CUmemGenericAllocationHandle value, CUdevice device)
 {
-    CUresult result = use(value);
+    CUresult result = guard_use(value);
     return result == CUDA_SUCCESS
-               ? used(value, tow_drive(&guard.next, cuMulticastAddDevice)(value, device))
+               ? guard_used(value, tow_drive(&guard.next, cuMulticastAddDevice)(value, device))
                : result;
 }
 
@@ -176,38 +177,39 @@ static CUresult multicast_bind(CUmemGenericAllocationHandle value, size_t offset
                                CUmemGenericAllocationHandle memory, size_t memory_offset,
                                size_t size, unsigned long long flags)
 {
-    CUresult result = use(value);
+    CUresult result = guard_use(value);
     if (result != CUDA_SUCCESS) {
         return result;
     }
-    result = use(memory);
+    result = guard_use(memory);
     if (result == CUDA_SUCCESS) {
-        result = used(memory, tow_drive(&guard.next, cuMulticastBindMem)(
-                                  value, offset, memory, memory_offset, size, flags));
+        result = guard_used(memory, tow_drive(&guard.next, cuMulticastBindMem)(
+                                        value, offset, memory, memory_offset, size, flags));
     }
-    return used(value, result);
+    return guard_used(value, result);
 }
 
 static CUresult multicast_bind_address(CUmemGenericAllocationHandle value, size_t offset,
                                        CUdeviceptr address, size_t size, unsigned long long flags)
 {
-    CUresult result = use(value);
-    return result == CUDA_SUCCESS ? used(value, tow_drive(&guard.next, cuMulticastBindAddr)(
-                                                    value, offset, address, size, flags))
+    CUresult result = guard_use(value);
+    return result == CUDA_SUCCESS ? guard_used(value, tow_drive(&guard.next, cuMulticastBindAddr)(
+                                                          value, offset, address, size, flags))
                                   : result;
 }
 
 static CUresult multicast_unbind(CUmemGenericAllocationHandle value, CUdevice device, size_t offset,
                                  size_t size)
 {
-    CUresult result = use(value);
+    CUresult result = guard_use(value);
     return result == CUDA_SUCCESS
-               ? used(value, tow_drive(&guard.next, cuMulticastUnbind)(value, device, offset, size))
+               ? guard_used(value,
+                            tow_drive(&guard.next, cuMulticastUnbind)(value, device, offset, size))
                : result;
 }
 
 /* Only what is mapped has memory: of the others the driver must not look at a handle. */
-static bool maps(const CUarrayMapInfo *info)
+static bool guard_maps(const CUarrayMapInfo *info)
 {
     return info->memOperationType == CU_MEM_OPERATION_TYPE_MAP;
 }
@@ -220,8 +222,8 @@ static CUresult map_arrays(CUarrayMapInfo *list, unsigned count, CUstream stream
         CUarrayMapInfo *info = &list[taken];
         if (info->memHandleType != CU_MEM_HANDLE_TYPE_GENERIC) {
             result = CUDA_ERROR_INVALID_VALUE;
-        } else if (maps(info)) {
-            result = use(info->memHandle.memHandle);
+        } else if (guard_maps(info)) {
+            result = guard_use(info->memHandle.memHandle);
         } else {
             info->memHandle.memHandle = 0;
         }
@@ -231,8 +233,8 @@ static CUresult map_arrays(CUarrayMapInfo *list, unsigned count, CUstream stream
         result = tow_drive(&guard.next, cuMemMapArrayAsync)(list, count, stream);
     }
     for (unsigned i = 0; i < taken; i++) {
-        if (maps(&list[i])) {
-            used(list[i].memHandle.memHandle, result);
+        if (guard_maps(&list[i])) {
+            guard_used(list[i].memHandle.memHandle, result);
         }
     }
     return result;
@@ -249,8 +251,8 @@ static bool is_known(const void *address)
                                   (CUdeviceptr)(uintptr_t)address) == CUDA_SUCCESS;
 }
 
-static CUresult decompress(CUmemDecompressParams *list, size_t count, unsigned flags,
-                           size_t *error_index, CUstream stream)
+static CUresult guard_decompress(CUmemDecompressParams *list, size_t count, unsigned flags,
+                                 size_t *error_index, CUstream stream)
 {
     for (size_t i = 0; i < count; i++) {
         if (!is_known(list[i].src) || !is_known(list[i].dst) || !is_known(list[i].dstActBytes)) {
@@ -264,7 +266,7 @@ static CUresult decompress(CUmemDecompressParams *list, size_t count, unsigned f
 /* ---- graphs within themselves ---- */
 
 /* The driver copies a child graph without end if it is, or holds, the one it is to be in. */
-static bool holds(CUgraph graph, CUgraph wanted, unsigned depth)
+static bool guard_holds(CUgraph graph, CUgraph wanted, unsigned depth)
 {
     size_t count = 0;
     if (graph == wanted) {
@@ -285,7 +287,7 @@ static bool holds(CUgraph graph, CUgraph wanted, unsigned depth)
                     type == CU_GRAPH_NODE_TYPE_GRAPH &&
                     tow_drive(&guard.next, cuGraphChildGraphNodeGetGraph)(nodes[i], &child) ==
                         CUDA_SUCCESS &&
-                    holds(child, wanted, depth + 1);
+                    guard_holds(child, wanted, depth + 1);
         }
     }
     free(nodes);
@@ -295,7 +297,7 @@ static bool holds(CUgraph graph, CUgraph wanted, unsigned depth)
 static CUresult add_child(CUgraphNode *ret, CUgraph graph, const CUgraphNode *dependencies,
                           size_t count, CUgraph child)
 {
-    if (child != NULL && holds(child, graph, 0)) {
+    if (child != NULL && guard_holds(child, graph, 0)) {
         return CUDA_ERROR_INVALID_VALUE;
     }
     return tow_drive(&guard.next, cuGraphAddChildGraphNode)(ret, graph, dependencies, count, child);
@@ -305,7 +307,7 @@ static CUresult add_node(CUgraphNode *ret, CUgraph graph, const CUgraphNode *dep
                          const CUgraphEdgeData *edges, size_t count, CUgraphNodeParams *params)
 {
     if (params != NULL && params->type == CU_GRAPH_NODE_TYPE_GRAPH && params->graph.graph != NULL &&
-        holds(params->graph.graph, graph, 0)) {
+        guard_holds(params->graph.graph, graph, 0)) {
         return CUDA_ERROR_INVALID_VALUE;
     }
     return tow_drive(&guard.next, cuGraphAddNode_v2)(ret, graph, dependencies, edges, count,
@@ -328,7 +330,7 @@ void tows_guard_install(struct tow_driver *driver)
     tow_driver_set(driver, cuMulticastBindMem, multicast_bind);
     tow_driver_set(driver, cuMulticastBindAddr, multicast_bind_address);
     tow_driver_set(driver, cuMulticastUnbind, multicast_unbind);
-    tow_driver_set(driver, cuMemBatchDecompressAsync, decompress);
+    tow_driver_set(driver, cuMemBatchDecompressAsync, guard_decompress);
     tow_driver_set(driver, cuGraphAddChildGraphNode, add_child);
     tow_driver_set(driver, cuGraphAddNode_v2, add_node);
 }

@@ -258,7 +258,7 @@ static bool look_at_frame(struct tows_guest *guest, const uint8_t *bytes, size_t
     return true;
 }
 
-static void look(struct tows_guest *guest)
+static void guest_look(struct tows_guest *guest)
 {
     static _Alignas(8) uint8_t bytes[PEEK_MAX];
     ssize_t got = recv(guest->fd, bytes, sizeof bytes, MSG_PEEK | MSG_DONTWAIT);
@@ -289,7 +289,7 @@ static void look(struct tows_guest *guest)
     look_at_frame(guest, bytes, n);
 }
 
-static void flush(struct tows_guest *guest)
+static void guest_flush(struct tows_guest *guest)
 {
     while (guest->sent < guest->out.size) {
         ssize_t n = send(guest->fd, guest->out.data + guest->sent, guest->out.size - guest->sent,
@@ -311,7 +311,7 @@ static void flush(struct tows_guest *guest)
     move_on(guest, TOW_GUEST_LEAVING, LEAVE_NS);
 }
 
-static void drink(struct tows_guest *guest)
+static void guest_drink(struct tows_guest *guest)
 {
     static uint8_t bytes[PEEK_MAX];
     ssize_t n = recv(guest->fd, bytes, sizeof bytes, MSG_DONTWAIT);
@@ -324,7 +324,7 @@ void tows_guest_step(struct tows_guest *guest, short events)
 {
     if (guest->state == TOW_GUEST_STRANGER && (events != 0 || guest->partial)) {
         bool ended = (events & (POLLRDHUP | POLLHUP | POLLERR)) != 0;
-        look(guest);
+        guest_look(guest);
         if (ended && guest->state == TOW_GUEST_STRANGER) {
             if (guest->partial) {
                 tow_log(TOW_AREA_SERVER, TOW_LOG_WARN,
@@ -336,9 +336,9 @@ void tows_guest_step(struct tows_guest *guest, short events)
                events != 0) {
         guest->state = TOW_GUEST_GONE;
     } else if (guest->state == TOW_GUEST_ANSWERED && events != 0) {
-        flush(guest);
+        guest_flush(guest);
     } else if (guest->state == TOW_GUEST_LEAVING && events != 0) {
-        drink(guest);
+        guest_drink(guest);
     }
     if (guest->state == TOW_GUEST_PROGRAM && tow_time_passed(guest->deadline_ns) &&
         !tow_time_passed(guest->until_ns)) {

@@ -24,7 +24,8 @@ void tows_kept_init(struct tows_kept *kept)
     kept->max = limit.rlim_cur > 2u << 20 ? 1u << 20 : (unsigned)limit.rlim_cur / 2;
 }
 
-static struct tows_kept_entry **bucket(const struct tows_kept *kept, const struct tow_token *token)
+static struct tows_kept_entry **kept_bucket(const struct tows_kept *kept,
+                                            const struct tow_token *token)
 {
     return (struct tows_kept_entry **)&kept->buckets[token->word[0] % TOW_KEPT_BUCKETS];
 }
@@ -46,7 +47,7 @@ int tows_kept_add(struct tows_kept *kept, const void *owner, unsigned *count, in
         close(fd);
         return error;
     }
-    struct tows_kept_entry **at = bucket(kept, &entry->token);
+    struct tows_kept_entry **at = kept_bucket(kept, &entry->token);
     entry->owner = owner;
     entry->fd = fd;
     entry->next = *at;
@@ -59,14 +60,14 @@ int tows_kept_add(struct tows_kept *kept, const void *owner, unsigned *count, in
 
 int tows_kept_find(const struct tows_kept *kept, const struct tow_token *token)
 {
-    const struct tows_kept_entry *entry = *bucket(kept, token);
+    const struct tows_kept_entry *entry = *kept_bucket(kept, token);
     while (entry != NULL && !tow_token_equal(&entry->token, token)) {
         entry = entry->next;
     }
     return entry != NULL ? entry->fd : -ENOENT;
 }
 
-static void drop(struct tows_kept *kept, struct tows_kept_entry **at, unsigned *count)
+static void kept_drop(struct tows_kept *kept, struct tows_kept_entry **at, unsigned *count)
 {
     struct tows_kept_entry *entry = *at;
     *at = entry->next;
@@ -79,9 +80,9 @@ static void drop(struct tows_kept *kept, struct tows_kept_entry **at, unsigned *
 void tows_kept_forget(struct tows_kept *kept, const void *owner, unsigned *count,
                       const struct tow_token *token)
 {
-    for (struct tows_kept_entry **at = bucket(kept, token); *at != NULL; at = &(*at)->next) {
+    for (struct tows_kept_entry **at = kept_bucket(kept, token); *at != NULL; at = &(*at)->next) {
         if ((*at)->owner == owner && tow_token_equal(&(*at)->token, token)) {
-            drop(kept, at, count);
+            kept_drop(kept, at, count);
             return;
         }
     }
@@ -93,7 +94,7 @@ void tows_kept_end(struct tows_kept *kept, const void *owner, unsigned *count)
         struct tows_kept_entry **at = &kept->buckets[i];
         while (*at != NULL) {
             if ((*at)->owner == owner) {
-                drop(kept, at, count);
+                kept_drop(kept, at, count);
             } else {
                 at = &(*at)->next;
             }

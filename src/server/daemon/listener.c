@@ -231,7 +231,7 @@ static void answer_status(struct server *server, struct tows_guest *guest)
     tow_buf_fini(&json);
 }
 
-static void place(struct server *server, struct tows_guest *guest)
+static void listener_place(struct server *server, struct tows_guest *guest)
 {
     if (strcmp(server->crew.backend, "soft") == 0 && strncmp(guest->key, "slot=", 5) != 0) {
         /* No variable of the driver means anything to the software GPU: any worker will do. */
@@ -269,7 +269,7 @@ static void refuse_waiting(struct server *server, const char *key)
 
 /* Whoever waits gets a worker; workers are started for the others and ahead; what nobody needs is
  * ended. */
-static void balance(struct server *server)
+static void listener_balance(struct server *server)
 {
     struct tows_crew *crew = &server->crew;
     for (struct tows_guest *guest = server->guests; guest != NULL; guest = guest->next) {
@@ -282,7 +282,7 @@ static void balance(struct server *server)
             tows_crew_lane(crew, guest->session, guest->fd, guest->kind);
             guest->state = TOW_GUEST_GONE;
         } else if (guest->state == TOW_GUEST_PROGRAM) {
-            place(server, guest);
+            listener_place(server, guest);
         }
     }
     /* However many ask for workers of their own kind: those who cannot have one yet wait. */
@@ -354,7 +354,7 @@ static void tell_ready_fd(struct server *server, const char *word, const char *t
     server->config.ready_fd = 0;
 }
 
-static void announce(struct server *server)
+static void listener_announce(struct server *server)
 {
     const struct tows_crew *crew = &server->crew;
     if (server->announced || !crew->opened) {
@@ -402,7 +402,7 @@ static void worker_failed(struct server *server, const char *key)
 
 /* ---- signals ---- */
 
-static void reload(struct server *server)
+static void listener_reload(struct server *server)
 {
     struct tows_config config;
     char why[TOW_WHY_MAX];
@@ -446,7 +446,7 @@ static void take_signals(struct server *server)
             server->stop = true;
             break;
         case SIGHUP:
-            reload(server);
+            listener_reload(server);
             break;
         default:
             while (tows_crew_reap(&server->crew, key) > 0) {
@@ -535,10 +535,10 @@ static bool watched_has_ended(struct server *server)
     return kill((pid_t)server->config.watch_pid, 0) != 0 && errno == ESRCH;
 }
 
-static void run(struct server *server)
+static void listener_run(struct server *server)
 {
     while (!server->stop) {
-        balance(server);
+        listener_balance(server);
         forget_gone(server);
         int timeout_ms;
         unsigned count = fill_polls(server, &timeout_ms);
@@ -564,7 +564,7 @@ static void run(struct server *server)
         }
         tows_gauge_hear(&server->gauge);
         take_signals(server);
-        announce(server);
+        listener_announce(server);
         if (watched_has_ended(server)) {
             server->stop = true;
         }
@@ -592,7 +592,7 @@ int tows_listener_main(const struct tows_config *config, int argc, char **argv)
     if (error < 0) {
         tell_ready_fd(&server, "failed", "it cannot listen");
     } else {
-        run(&server);
+        listener_run(&server);
     }
     tows_systemd_notify("STOPPING=1");
     /* First the sockets, so that nobody new comes; then the sessions. */

@@ -26,7 +26,7 @@ static int pipes[STREAMS] = {-1, -1}; /* reading ends, never blocking */
 static struct tow_mutex drain_lock = TOW_MUTEX(SERVER_OUTPUT);
 static atomic_bool pipes_used; /* text has come through a pipe, so more may come */
 
-static void forward(int stream, const char *text, size_t length)
+static void output_forward(int stream, const char *text, size_t length)
 {
     if (length == 0) {
         return;
@@ -41,7 +41,7 @@ static void forward(int stream, const char *text, size_t length)
     }
 }
 
-static void drain(void)
+static void output_drain(void)
 {
     char text[4096];
     tow_mutex_lock(&drain_lock);
@@ -50,7 +50,7 @@ static void drain(void)
         while ((n = read(pipes[i], text, sizeof text)) > 0 || (n < 0 && errno == EINTR)) {
             if (n > 0) {
                 atomic_store(&pipes_used, true);
-                forward(i, text, (size_t)n);
+                output_forward(i, text, (size_t)n);
             }
         }
     }
@@ -61,9 +61,9 @@ static ssize_t write_stdio(void *cookie, const char *text, size_t length)
 {
     (void)cookie;
     if (atomic_load(&pipes_used)) {
-        drain(); /* what was written to stderr before comes before */
+        output_drain(); /* what was written to stderr before comes before */
     }
-    forward(OUT, text, length);
+    output_forward(OUT, text, length);
     return (ssize_t)length;
 }
 
@@ -74,24 +74,24 @@ static void *read_pipes(void *arg)
                                      {.fd = pipes[ERR], .events = POLLIN}};
     for (;;) {
         if (poll(wanted, STREAMS, -1) > 0) {
-            drain();
+            output_drain();
         }
     }
     return NULL;
 }
 
-static void settle(bool failed)
+static void output_settle(bool failed)
 {
     if (__fpending(stdout) > 0) {
         fflush(stdout); /* a line that has no end yet */
     }
     if (failed || atomic_load_explicit(&pipes_used, memory_order_relaxed)) {
-        drain();
+        output_drain();
     }
 }
 
 /* A pipe takes the place of a descriptor. */
-static int divert(int fd, int *ret_reading_end)
+static int output_divert(int fd, int *ret_reading_end)
 {
     int ends[2];
     if (pipe2(ends, O_CLOEXEC) != 0) {
@@ -122,11 +122,11 @@ int tows_output_capture(struct tow_backend *backend)
     if (stream == NULL) {
         return -ENOMEM;
     }
-    int error = divert(STDOUT_FILENO, &pipes[OUT]);
+    int error = output_divert(STDOUT_FILENO, &pipes[OUT]);
     if (error == 0) {
         setvbuf(stream, NULL, _IOLBF, 4096);
         stdout = stream;
-        error = divert(STDERR_FILENO, &pipes[ERR]);
+        error = output_divert(STDERR_FILENO, &pipes[ERR]);
     } else {
         fclose(stream);
     }
@@ -142,6 +142,6 @@ int tows_output_capture(struct tow_backend *backend)
     backend->print = &print;
     backend->print_error = &print_error;
     backend->print_user = &print_user;
-    backend->settle_prints = settle;
+    backend->settle_prints = output_settle;
     return 0;
 }

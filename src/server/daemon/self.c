@@ -31,7 +31,7 @@ static struct {
     unsigned count;
 } kept = {.lock = TOW_MUTEX(SERVER_SELF)};
 
-static int keep(int fd, struct tow_token *ret_token)
+static int self_keep(int fd, struct tow_token *ret_token)
 {
     tow_mutex_lock(&kept.lock);
     if (kept.table.max == 0) {
@@ -42,7 +42,7 @@ static int keep(int fd, struct tow_token *ret_token)
     return error;
 }
 
-static int get(const struct tow_token *token)
+static int self_get(const struct tow_token *token)
 {
     tow_mutex_lock(&kept.lock);
     int fd = tows_kept_find(&kept.table, token);
@@ -52,16 +52,16 @@ static int get(const struct tow_token *token)
     return error;
 }
 
-static void forget(const struct tow_token *token)
+static void self_forget(const struct tow_token *token)
 {
     tow_mutex_lock(&kept.lock);
     tows_kept_forget(&kept.table, &kept, &kept.count, token);
     tow_mutex_unlock(&kept.lock);
 }
 
-static const struct tows_kept_ops kept_ops = {keep, get, forget};
+static const struct tows_kept_ops kept_ops = {self_keep, self_get, self_forget};
 
-static void *serve(void *arg)
+static void *self_serve(void *arg)
 {
     struct self *self = arg;
     char code_cache[TOW_CONFIG_TEXT_MAX + 16];
@@ -116,7 +116,7 @@ __attribute__((visibility("default"))) int tow_self_start(const char *what, stru
         return error;
     }
     pthread_t thread;
-    error = tow_thread_start("tow-self", serve, self, &thread);
+    error = tow_thread_start("tow-self", self_serve, self, &thread);
     if (error < 0) {
         snprintf(why, why_size, "no thread can be had: %s", strerror(-error));
         self->backend.close(&self->backend);

@@ -39,8 +39,8 @@
 #define SLOT_SIZE (UINT64_C(1) << 40)
 #define SLOT_SOFT_BASE UINT64_C(0x2b0000000000)
 
-static int post(int fd, uint32_t what, const struct tow_backend *backend, const void *text,
-                size_t size)
+static int worker_post(int fd, uint32_t what, const struct tow_backend *backend, const void *text,
+                       size_t size)
 {
     struct tows_post head = {.what = what, .text_size = (uint32_t)size};
     if (backend != NULL) {
@@ -164,8 +164,8 @@ static int next_lane(struct tow_line **ret_line)
 /* ---- descriptors for other sessions: the listener keeps them ---- */
 
 /* Asks the listener, who never keeps anybody waiting for long. */
-static int ask(struct tows_post *post, const int *fd, struct tows_post_answer *ret_answer,
-               int *ret_fd)
+static int worker_ask(struct tows_post *post, const int *fd, struct tows_post_answer *ret_answer,
+                      int *ret_fd)
 {
     int pair[2], count = 0;
     if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) != 0) {
@@ -183,12 +183,12 @@ static int ask(struct tows_post *post, const int *fd, struct tows_post_answer *r
     return error < 0 ? error : ret_answer->error;
 }
 
-static int keep(int fd, struct tow_token *ret_token)
+static int worker_keep(int fd, struct tow_token *ret_token)
 {
     struct tows_post post = {.what = TOW_POST_KEEP};
     struct tows_post_answer answer;
     int none;
-    int error = ask(&post, &fd, &answer, &none);
+    int error = worker_ask(&post, &fd, &answer, &none);
     close(fd);
     if (error == 0) {
         *ret_token = answer.token;
@@ -196,27 +196,27 @@ static int keep(int fd, struct tow_token *ret_token)
     return error;
 }
 
-static int get(const struct tow_token *token)
+static int worker_get(const struct tow_token *token)
 {
     struct tows_post post = {.what = TOW_POST_GET, .token = *token};
     struct tows_post_answer answer;
     int fd;
-    int error = ask(&post, NULL, &answer, &fd);
+    int error = worker_ask(&post, NULL, &answer, &fd);
     return error < 0 ? error : fd >= 0 ? fd : -EPROTO;
 }
 
-static void forget(const struct tow_token *token)
+static void worker_forget(const struct tow_token *token)
 {
     struct tows_post post = {.what = TOW_POST_FORGET, .token = *token};
     struct tows_post_answer answer;
     int none;
-    ask(&post, NULL, &answer, &none);
+    worker_ask(&post, NULL, &answer, &none);
 }
 
-static const struct tows_kept_ops kept_ops = {keep, get, forget};
+static const struct tows_kept_ops kept_ops = {worker_keep, worker_get, worker_forget};
 
-static int serve(const struct tows_config *config, struct tow_backend *backend,
-                 struct tows_session_stats *stats, const struct tows_post *request, int fd)
+static int worker_serve(const struct tows_config *config, struct tow_backend *backend,
+                        struct tows_session_stats *stats, const struct tows_post *request, int fd)
 {
     static int watched;
     watched = dup(fd);
@@ -293,14 +293,14 @@ static int await_request(struct tow_backend *backend, struct tows_post *ret_requ
     int devices = 0, count = 0, error = 0;
     if (poll(&request, 1, WARM_AFTER_MS) == 0 &&
         tow_drive(&backend->driver, cuDeviceGetCount)(&devices) == CUDA_SUCCESS && devices == 1) {
-        error = post(TOW_POST_FD, TOW_POST_WARM, NULL, NULL, 0);
+        error = worker_post(TOW_POST_FD, TOW_POST_WARM, NULL, NULL, 0);
     }
     while (error == 0) {
         error = tow_fds_recv(TOW_POST_FD, ret_request, sizeof *ret_request, TOW_TIME_FOREVER,
                              ret_fd, 1, &count);
         if (error == 0 && ret_request->what == TOW_POST_WARM) {
             warm_up(backend);
-            error = post(TOW_POST_FD, TOW_POST_WARM, NULL, NULL, 0);
+            error = worker_post(TOW_POST_FD, TOW_POST_WARM, NULL, NULL, 0);
         } else if (error == 0) {
             return count == 1 && ret_request->what == TOW_POST_SERVE ? 0 : -EPROTO;
         }
@@ -357,7 +357,7 @@ int tows_worker_main(const struct tows_config *config)
     char why[TOW_WHY_MAX];
     int error = tows_worker_open(config, &backend, why, sizeof why);
     if (error < 0) {
-        post(TOW_POST_FD, TOW_POST_FAILED, NULL, why, strlen(why));
+        worker_post(TOW_POST_FD, TOW_POST_FAILED, NULL, why, strlen(why));
         return 1;
     }
     tows_account_install(&backend.driver, &stats->memory);
@@ -374,7 +374,7 @@ int tows_worker_main(const struct tows_config *config)
     tow_buf_init(&devices, TOW_POST_TEXT_MAX);
     error = tows_describe_devices(&backend, &devices);
     if (error == 0) {
-        error = post(TOW_POST_FD, TOW_POST_READY, &backend, devices.data, devices.size);
+        error = worker_post(TOW_POST_FD, TOW_POST_READY, &backend, devices.data, devices.size);
     }
     tow_buf_fini(&devices);
 
@@ -385,7 +385,7 @@ int tows_worker_main(const struct tows_config *config)
     }
     if (error == 0) {
         request.peer[sizeof request.peer - 1] = '\0';
-        serve(config, &backend, stats, &request, fd);
+        worker_serve(config, &backend, stats, &request, fd);
         /* Threads may still be inside the driver: nothing is freed by hand, the kernel does it all.
          */
         _exit(0);

@@ -12,8 +12,8 @@
 #include "gen/core.h"
 #include "gen/device.h"
 
-static void describe(const struct tow_driver *driver, CUdevice device,
-                     struct tow_snapshot_device *out)
+static void device_describe(const struct tow_driver *driver, CUdevice device,
+                            struct tow_snapshot_device *out)
 {
     size_t memory = 0;
     CUuuid uuid;
@@ -81,7 +81,7 @@ int tows_device_snapshot(struct tow_backend *backend, uint8_t **ret_bytes, size_
     snapshot.version = (uint32_t)version;
     snapshot.flags = strcmp(backend->name, "soft") == 0 ? TOW_SNAPSHOT_SOFT : 0;
     for (CUdevice a = 0; a < count; a++) {
-        describe(driver, a, &snapshot.devices[a]);
+        device_describe(driver, a, &snapshot.devices[a]);
         for (CUdevice b = 0; b < count; b++) {
             if (a != b) {
                 describe_pair(driver, a, b, &snapshot.peers[a * count + b]);

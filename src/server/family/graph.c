@@ -264,7 +264,7 @@ static void get_params(struct tows_serve *call, uint32_t type, void *context, CU
 
 /* After a call that nobody waits for. What it failed to complete does not run without it: every use
  * fails with the same error. */
-static void spoil(struct tows_serve *call, enum tow_handle_kind kind, uint64_t id)
+static void graph_spoil(struct tows_serve *call, enum tow_handle_kind kind, uint64_t id)
 {
     if (TOW_ID_KIND(id) == (unsigned)kind) {
         tows_handles_spoil(&call->session->handles, id, call->status);
@@ -325,7 +325,7 @@ void tows_serve_cuGraphAddNode_v2(struct tows_serve *call)
     add_node(call, &head);
     if (failed_unheard(call)) {
         tows_serve_bind(call, TOW_H_GRAPHNODE, head.id, NULL);
-        spoil(call, TOW_H_GRAPH, head.graph);
+        graph_spoil(call, TOW_H_GRAPH, head.graph);
     }
 }
 
@@ -374,7 +374,7 @@ void tows_serve_cuGraphExecNodeSetParams(struct tows_serve *call)
     tow_dec_copy(&call->in, &head, sizeof head);
     set_params(call, &head, true);
     if (failed_unheard(call)) {
-        spoil(call, TOW_H_GRAPHEXEC, head.exec);
+        graph_spoil(call, TOW_H_GRAPHEXEC, head.exec);
     }
 }
 
@@ -544,7 +544,8 @@ struct unbinding {
 
 /* Room for one more of `count`; NULL: there is no memory. Then what is within keeps its ids: the
  * session cannot go on. */
-static void *grown(struct unbinding *list, void *array, size_t element, size_t count, size_t *room)
+static void *graph_grown(struct unbinding *list, void *array, size_t element, size_t count,
+                         size_t *room)
 {
     if (count < *room) {
         return array;
@@ -561,7 +562,8 @@ static void *grown(struct unbinding *list, void *array, size_t element, size_t c
 
 static void unbind_later(struct unbinding *list, CUgraph graph)
 {
-    CUgraph *graphs = grown(list, list->graphs, sizeof *list->graphs, list->count, &list->room);
+    CUgraph *graphs =
+        graph_grown(list, list->graphs, sizeof *list->graphs, list->count, &list->room);
     if (graphs != NULL) {
         list->graphs = graphs;
         list->graphs[list->count++] = graph;
@@ -572,7 +574,7 @@ static void unbind_one(struct unbinding *list, enum tow_handle_kind kind, void *
 {
     struct tows_handles *handles = &list->session->handles;
     struct tows_handle_taken *taken =
-        grown(list, list->taken, sizeof *list->taken, list->taken_count, &list->taken_room);
+        graph_grown(list, list->taken, sizeof *list->taken, list->taken_count, &list->taken_room);
     if (taken != NULL) {
         list->taken = taken;
         list->taken_count += tows_handles_take(handles, tows_handles_known(handles, kind, handle),

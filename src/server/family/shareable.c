@@ -17,7 +17,7 @@
 #define TYPE CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR
 
 /* Gives the driver's descriptor away and the client its token. */
-static void keep(struct tows_serve *call, int fd)
+static void shareable_keep(struct tows_serve *call, int fd)
 {
     struct tow_token token;
     int error = call->session->options->kept->keep(fd, &token);
@@ -40,7 +40,7 @@ static bool can_share(struct tows_serve *call)
 }
 
 /* The driver's descriptor of the token in the command; -1 with call->status set. */
-static int get(struct tows_serve *call)
+static int shareable_get(struct tows_serve *call)
 {
     struct tow_token token = {.word[0] = tow_dec_u64(&call->in)};
     token.word[1] = tow_dec_u64(&call->in);
@@ -75,14 +75,14 @@ void tows_serve_cuMemExportToShareableHandle(struct tows_serve *call)
     }
     call->status = tow_drive(call->driver, cuMemExportToShareableHandle)(&fd, handle, TYPE, 0);
     if (call->status == CUDA_SUCCESS) {
-        keep(call, fd);
+        shareable_keep(call, fd);
     }
 }
 
 void tows_serve_cuMemImportFromShareableHandle(struct tows_serve *call)
 {
     CUmemGenericAllocationHandle handle = 0;
-    int fd = get(call);
+    int fd = shareable_get(call);
     if (fd < 0) {
         return;
     }
@@ -175,14 +175,14 @@ void tows_serve_cuMemPoolExportToShareableHandle(struct tows_serve *call)
     }
     call->status = tow_drive(call->driver, cuMemPoolExportToShareableHandle)(&fd, pool, TYPE, 0);
     if (call->status == CUDA_SUCCESS) {
-        keep(call, fd);
+        shareable_keep(call, fd);
     }
 }
 
 void tows_serve_cuMemPoolImportFromShareableHandle(struct tows_serve *call)
 {
     CUmemoryPool pool = NULL;
-    int fd = get(call);
+    int fd = shareable_get(call);
     if (fd < 0) {
         return;
     }

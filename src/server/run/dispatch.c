@@ -99,7 +99,7 @@ static void carry_out(struct tows_serve *call)
     }
 }
 
-static void reply(struct tows_serve *call)
+static void dispatch_reply(struct tows_serve *call)
 {
     struct tows_session *session = call->session;
     if (call->out.overflow) {
@@ -133,7 +133,8 @@ static void reply(struct tows_serve *call)
     atomic_fetch_add_explicit(&session->stats->replies, 1, memory_order_relaxed);
 }
 
-static int control(struct tows_session *session, const uint8_t *at, const struct tow_frame *frame)
+static int dispatch_control(struct tows_session *session, const uint8_t *at,
+                            const struct tow_frame *frame)
 {
     switch (frame->kind) {
     case TOW_CONTROL_SIDE:
@@ -161,7 +162,7 @@ static int answer_unknown(struct tows_session *session, const uint8_t *at,
     call_init(&call, session, at, frame);
     call.status = CUDA_ERROR_NOT_SUPPORTED;
     if (frame->seq != 0) {
-        reply(&call);
+        dispatch_reply(&call);
     } else {
         tows_session_defer(session, frame->thread, frame->kind, call.status, "");
     }
@@ -186,7 +187,7 @@ static bool is_quick(struct tows_session *session, const uint8_t *at, const stru
 
 /* Leads: serves no-reply commands until one comes whose caller waits. That one is copied to *copy
  * and described by *ret_call. Negative when the session is over. */
-static int lead(struct tows_session *session, uint8_t *copy, struct tows_serve *ret_call)
+static int dispatch_lead(struct tows_session *session, uint8_t *copy, struct tows_serve *ret_call)
 {
     for (;;) {
         const uint8_t *at = NULL;
@@ -219,7 +220,7 @@ static int lead(struct tows_session *session, uint8_t *copy, struct tows_serve *
         }
         tow_line_count(&session->stats->bytes_in, frame.length); /* only the leader does */
         if (frame.kind >= TOW_FN_LIMIT) {
-            error = tow_frame_is_control(&frame) ? control(session, at, &frame)
+            error = tow_frame_is_control(&frame) ? dispatch_control(session, at, &frame)
                                                  : answer_unknown(session, at, &frame);
             if (error < 0) {
                 return error;
@@ -238,7 +239,7 @@ static int lead(struct tows_session *session, uint8_t *copy, struct tows_serve *
         call_init(&call, session, at, &frame);
         carry_out(&call);
         if (frame.seq != 0) {
-            reply(&call);
+            dispatch_reply(&call);
         } else if (call.status != CUDA_SUCCESS) {
             char arguments[160];
             write_arguments(at, &frame, arguments, sizeof arguments);
@@ -326,7 +327,7 @@ static void *serve_thread(void *arg)
         session->lead.led = true;
         tow_mutex_unlock(&session->lead.lock);
         struct tows_serve call;
-        int error = lead(session, copy, &call);
+        int error = dispatch_lead(session, copy, &call);
         if (error < 0) {
             tows_session_end(session, error);
             tow_mutex_lock(&session->lead.lock);
@@ -345,7 +346,7 @@ static void *serve_thread(void *arg)
             if (call.malformed) {
                 tows_session_end(session, -EPROTO);
             } else {
-                reply(&call);
+                dispatch_reply(&call);
             }
         }
         call_fini(&call);

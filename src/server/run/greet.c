@@ -16,7 +16,7 @@
 #include "wire/handshake.h"
 #include "wire/limits.h"
 
-static int refuse(struct tows_session *session, uint32_t code, const char *sentence)
+static int greet_refuse(struct tows_session *session, uint32_t code, const char *sentence)
 {
     tow_log(TOW_AREA_SERVER, TOW_LOG_INFO, "a client was refused: %s", sentence);
     struct tow_refuse refuse = {.code = code, .sentence = sentence};
@@ -58,7 +58,7 @@ static int read_hello(struct tows_session *session, struct tow_hello *ret_hello,
     }
     *ret_at = at;
     error = tow_hello_decode(at, ret_frame, ret_hello);
-    return error < 0 ? refuse(session, TOW_REFUSE_PROTOCOL, not_understood) : 0;
+    return error < 0 ? greet_refuse(session, TOW_REFUSE_PROTOCOL, not_understood) : 0;
 }
 
 static uint32_t hash_of(unsigned number)
@@ -74,8 +74,8 @@ static void take_common(void *user, unsigned number)
 
 /* Which functions both sides know: of the others the server has no handlers from now on. -EPROTO if
  * the client does not say. */
-static int agree(struct tows_session *session, const struct tow_hello *hello, uint32_t *ret_lacking,
-                 uint32_t *ret_count)
+static int greet_agree(struct tows_session *session, const struct tow_hello *hello,
+                       uint32_t *ret_lacking, uint32_t *ret_count)
 {
     *ret_count = 0;
     if (memcmp(hello->table_hash, tow_table_hash, sizeof tow_table_hash) == 0) {
@@ -98,14 +98,15 @@ static int agree(struct tows_session *session, const struct tow_hello *hello, ui
     return 0;
 }
 
-static int welcome(struct tows_session *session, uint32_t version, const uint32_t *lacking,
-                   uint32_t lacking_count)
+static int greet_welcome(struct tows_session *session, uint32_t version, const uint32_t *lacking,
+                         uint32_t lacking_count)
 {
     uint8_t *snapshot = NULL;
     size_t snapshot_size = 0;
     int error = tows_device_snapshot(session->backend, &snapshot, &snapshot_size);
     if (error < 0) {
-        return refuse(session, TOW_REFUSE_DEVICE, "The server has no usable GPU; see its log.");
+        return greet_refuse(session, TOW_REFUSE_DEVICE,
+                            "The server has no usable GPU; see its log.");
     }
     struct tow_welcome welcome = {
         .version = version,
@@ -156,11 +157,11 @@ int tows_session_greet(struct tows_session *session)
     int version = tow_handshake_pick_version(hello.version_min, hello.version_max, TOW_PROTOCOL_MIN,
                                              TOW_PROTOCOL_MAX, why, sizeof why);
     if (version < 0) {
-        return refuse(session, TOW_REFUSE_PROTOCOL, why);
+        return greet_refuse(session, TOW_REFUSE_PROTOCOL, why);
     }
     uint32_t lacking[TOW_HELLO_FUNCTIONS_MAX], lacking_count = 0;
-    if (agree(session, &hello, lacking, &lacking_count) < 0) {
-        return refuse(session, TOW_REFUSE_PROTOCOL, not_understood);
+    if (greet_agree(session, &hello, lacking, &lacking_count) < 0) {
+        return greet_refuse(session, TOW_REFUSE_PROTOCOL, not_understood);
     }
     struct tows_session_stats *stats = session->stats;
     snprintf(stats->client, sizeof stats->client, "%s", hello.name);
@@ -172,7 +173,7 @@ int tows_session_greet(struct tows_session *session)
     atomic_store(&stats->started_ns, tow_time_now_ns());
     bool lanes = (hello.capabilities & TOW_CAN_LANES) != 0;
     tow_line_consume(session->line, frame.length);
-    error = welcome(session, (uint32_t)version, lacking, lacking_count);
+    error = greet_welcome(session, (uint32_t)version, lacking, lacking_count);
     if (error == 0 && lanes) {
         tows_lane_begin(session, true);
     }

@@ -25,12 +25,12 @@ struct tows_acceptor {
     uint64_t key[2];
 };
 
-static int take(void *user, struct tow_line *line, const struct tow_data *data)
+static int lane_take(void *user, struct tow_line *line, const struct tow_data *data)
 {
     return tows_transfer_take_lane(user, line, data);
 }
 
-static void ended(void *user, int error)
+static void lane_ended(void *user, int error)
 {
     /* Bytes may be missing that nobody will send again. */
     tows_session_end(user, error == -EPROTO ? -EPROTO : -EPIPE);
@@ -106,9 +106,9 @@ static void tell_key(struct tows_session *session, uint32_t topic, const uint64_
 }
 
 /* Starts to accept; NULL if that cannot be. */
-static struct tows_acceptor *start(struct tows_session *session, bool bulk)
+static struct tows_acceptor *lane_start(struct tows_session *session, bool bulk)
 {
-    const struct tow_lanes_user user = {take, ended, session};
+    const struct tow_lanes_user user = {lane_take, lane_ended, session};
     struct tows_acceptor *acceptor = calloc(1, sizeof *acceptor);
     struct tow_lanes *lanes = acceptor != NULL && bulk ? tow_lanes_create(&user) : NULL;
     pthread_t thread;
@@ -136,7 +136,7 @@ void tows_lane_begin(struct tows_session *session, bool bulk)
     static const uint64_t none[2];
     if (session->acceptor == NULL && session->options->next_lane != NULL &&
         (!bulk || session->options->lanes > 0)) {
-        session->acceptor = start(session, bulk);
+        session->acceptor = lane_start(session, bulk);
     }
     if (!bulk) {
         tell_key(session, TOW_NOTICE_SIDE,

@@ -34,8 +34,8 @@ static uint64_t key_of(const struct tow_frame *frame, uint64_t stream)
     }
 }
 
-static void add(struct tows_busy *busy, const struct tow_frame *frame, uint64_t key,
-                uint64_t stream)
+static void busy_add(struct tows_busy *busy, const struct tow_frame *frame, uint64_t key,
+                     uint64_t stream)
 {
     tow_mutex_lock(&busy->lock);
     unsigned i = 0;
@@ -65,7 +65,7 @@ void tows_busy_use(struct tows_serve *call, uint64_t stream)
             return;
         }
     }
-    add(busy, &call->frame, key, stream);
+    busy_add(busy, &call->frame, key, stream);
 }
 
 void tows_busy_again(struct tows_serve *call)
@@ -78,7 +78,7 @@ void tows_busy_again(struct tows_serve *call)
 }
 
 /* With the lock held: the driver's stream of an entry; false if it has ended. */
-static bool resolve(struct tows_session *session, unsigned i, CUstream *ret_stream)
+static bool busy_resolve(struct tows_session *session, unsigned i, CUstream *ret_stream)
 {
     const struct tows_busy *busy = &session->busy;
     uint64_t id = busy->at[i].stream;
@@ -120,7 +120,8 @@ bool tows_busy_idle(struct tows_serve *call)
         CUstream stream = NULL;
         CUstreamCaptureStatus capture = CU_STREAM_CAPTURE_STATUS_ACTIVE;
         /* A question would end a capture. */
-        idle = busy->at[0].context == call->frame.context && resolve(call->session, 0, &stream) &&
+        idle = busy->at[0].context == call->frame.context &&
+               busy_resolve(call->session, 0, &stream) &&
                tow_drive(call->driver, cuStreamIsCapturing)(stream, &capture) == CUDA_SUCCESS &&
                capture == CU_STREAM_CAPTURE_STATUS_NONE &&
                tow_drive(call->driver, cuStreamQuery)(stream) == CUDA_SUCCESS;
@@ -148,13 +149,13 @@ bool tows_busy_last(struct tows_serve *call, CUstream *ret_stream, bool *ret_idl
     }
     for (unsigned i = count; known && count > 1 && i-- > 0;) {
         CUstream stream = NULL;
-        known = resolve(call->session, i, &stream);
+        known = busy_resolve(call->session, i, &stream);
         if (known && tow_drive(call->driver, cuStreamQuery)(stream) == CUDA_SUCCESS) {
             take_out(busy, i);
             count--;
         }
     }
-    known = known && count <= 1 && (count == 0 || resolve(call->session, 0, ret_stream));
+    known = known && count <= 1 && (count == 0 || busy_resolve(call->session, 0, ret_stream));
     *ret_idle = count == 0;
     tow_mutex_unlock(&busy->lock);
     return known;

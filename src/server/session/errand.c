@@ -6,7 +6,7 @@
 #include "base/thread.h"
 #include "gen/context.h"
 
-static void *work(void *arg)
+static void *errand_work(void *arg)
 {
     struct tows_errand *errand = arg;
     tow_mutex_lock(&errand->lock);
@@ -31,7 +31,7 @@ int tows_errand_begin(struct tows_errand *errand, const struct tow_driver *drive
     *errand = (struct tows_errand){.driver = driver};
     tow_mutex_init(&errand->lock, SERVER_ERRAND);
     pthread_cond_init(&errand->changed, NULL);
-    int error = tow_thread_start("towline-errand", work, errand, &errand->thread);
+    int error = tow_thread_start("towline-errand", errand_work, errand, &errand->thread);
     if (error != 0) {
         tow_mutex_fini(&errand->lock);
         pthread_cond_destroy(&errand->changed);

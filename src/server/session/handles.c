@@ -72,7 +72,7 @@ const struct tows_handle_entry *tows_handles_at(const struct tows_handles *handl
     return id != 0 && !(id & ENDING) && TOW_ID_KIND(id) == (unsigned)kind ? entry : NULL;
 }
 
-static size_t hash(enum tow_handle_kind kind, void *handle)
+static size_t handles_hash(enum tow_handle_kind kind, void *handle)
 {
     uint64_t x = (uint64_t)(uintptr_t)handle ^ (uint64_t)kind << 58;
     x *= 0x9e3779b97f4a7c15u;
@@ -117,7 +117,7 @@ static int reverse_put(struct tows_handles *h, void *handle, uint64_t id)
             return error;
         }
     }
-    size_t at = hash(TOW_ID_KIND(id), handle) & (h->reverse_size - 1);
+    size_t at = handles_hash(TOW_ID_KIND(id), handle) & (h->reverse_size - 1);
     while (h->reverse[at].id != 0) {
         at = (at + 1) & (h->reverse_size - 1);
     }
@@ -131,7 +131,7 @@ static struct tows_handle_reverse *reverse_find(struct tows_handles *h, unsigned
     if (h->reverse_size == 0) {
         return NULL;
     }
-    size_t at = hash(kind, handle) & (h->reverse_size - 1);
+    size_t at = handles_hash(kind, handle) & (h->reverse_size - 1);
     while (h->reverse[at].id != 0) {
         struct tows_handle_reverse *r = &h->reverse[at];
         if (r->id != GONE && r->handle == handle && TOW_ID_KIND(r->id) == kind) {
@@ -252,7 +252,7 @@ bool tows_handles_take(struct tows_handles *handles, uint64_t id,
 }
 
 /* With the lock held: an index of the server's that is free, taken out of the list. */
-static void unfree(struct tows_handles *h, uint32_t index)
+static void handles_unfree(struct tows_handles *h, uint32_t index)
 {
     uint32_t *at = &h->free_index;
     while (*at != 0 && *at != index) {
@@ -273,7 +273,7 @@ int tows_handles_give_back(struct tows_handles *handles, const struct tows_handl
     int result = atomic_load(&entry->id) != 0 ? -EEXIST : 0;
     if (result == 0) {
         if (of_server) {
-            unfree(handles, TOW_ID_INDEX(taken->id));
+            handles_unfree(handles, TOW_ID_INDEX(taken->id));
         }
         result = bind_locked(handles, taken->id, taken->handle, taken->error, taken->context);
     }

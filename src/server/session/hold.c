@@ -109,7 +109,7 @@ bool tows_hold_wait(struct tows_session *session)
     return left;
 }
 
-static void *reaper(void *arg)
+static void *hold_reaper(void *arg)
 {
     struct tows_session *session = arg;
     struct tows_hold *hold = &session->hold;
@@ -142,7 +142,7 @@ void tows_hold_defer(struct tows_session *session, struct tows_hold_ending *endi
     ending->next = NULL;
     *hold->endings_end = ending;
     hold->endings_end = &ending->next;
-    if (!hold->reaping && tow_thread_start("towline-reaper", reaper, session, &thread) == 0) {
+    if (!hold->reaping && tow_thread_start("towline-reaper", hold_reaper, session, &thread) == 0) {
         pthread_detach(thread);
         hold->reaping = true;
     }

@@ -31,7 +31,7 @@ bool tows_serve_ready(struct tows_serve *call)
     return call->status == CUDA_SUCCESS && !call->malformed;
 }
 
-static void *room(struct tows_serve *call, uint64_t count, size_t element)
+static void *serve_room(struct tows_serve *call, uint64_t count, size_t element)
 {
     if (count == 0) {
         return NULL;
@@ -142,7 +142,7 @@ void *tows_serve_array(struct tows_serve *call, uint64_t count, size_t element)
         call->malformed = true;
         return NULL;
     }
-    void *made = room(call, count, element);
+    void *made = serve_room(call, count, element);
     if (made != NULL) {
         tow_dec_copy(&call->in, made, (size_t)count * element);
     }
@@ -151,7 +151,7 @@ void *tows_serve_array(struct tows_serve *call, uint64_t count, size_t element)
 
 void *tows_serve_room(struct tows_serve *call, uint64_t count, size_t element)
 {
-    return room(call, count, element);
+    return serve_room(call, count, element);
 }
 
 void tows_serve_record(struct tows_serve *call, void *into, size_t size)
@@ -165,7 +165,7 @@ void tows_serve_reserve(struct tows_serve *call, size_t bytes)
     if (bytes <= tow_enc_left(&call->out)) {
         return;
     }
-    uint8_t *made = room(call, used + bytes, 1);
+    uint8_t *made = serve_room(call, used + bytes, 1);
     if (made != NULL) {
         memcpy(made, call->out_start, used);
         call->out_start = made;

@@ -54,7 +54,7 @@ int tows_transfer_expect(struct tows_session *session, uint32_t number, uint64_t
     return 0;
 }
 
-static struct tows_incoming **find(struct tows_session *session, uint32_t number)
+static struct tows_incoming **transfer_find(struct tows_session *session, uint32_t number)
 {
     struct tows_incoming **at = &session->transfers.list;
     while (*at != NULL && (*at)->number != number) {
@@ -107,7 +107,7 @@ static int await_change(struct tows_session *session)
 
 /* With the lock held: the frame's bytes are ours to receive; the transfer stays until they
  * are counted as filled. */
-static int claim(struct tows_incoming *incoming, const struct tow_data *data)
+static int transfer_claim(struct tows_incoming *incoming, const struct tow_data *data)
 {
     if (data->offset > incoming->size || data->size > incoming->size - data->offset ||
         data->size > incoming->size - incoming->got) {
@@ -133,13 +133,13 @@ int tows_transfer_take_lane(struct tows_session *session, struct tow_line *line,
 {
     int error = 0;
     tow_mutex_lock(&session->transfers.lock);
-    struct tows_incoming *incoming = *find(session, data->transfer);
+    struct tows_incoming *incoming = *transfer_find(session, data->transfer);
     while (incoming == NULL && error == 0) {
         error = await_change(session);
-        incoming = *find(session, data->transfer);
+        incoming = *transfer_find(session, data->transfer);
     }
     if (error == 0) {
-        error = incoming->sink.spread && data->size > 0 ? claim(incoming, data) : -EPROTO;
+        error = incoming->sink.spread && data->size > 0 ? transfer_claim(incoming, data) : -EPROTO;
     }
     tow_mutex_unlock(&session->transfers.lock);
     return error < 0 ? error : take_claimed(session, line, incoming, data);
@@ -154,7 +154,7 @@ static int take_spread(struct tows_session *session, struct tows_incoming *incom
     int error = 0;
     if (!failed) {
         tow_mutex_lock(&session->transfers.lock);
-        error = claim(incoming, data);
+        error = transfer_claim(incoming, data);
         tow_mutex_unlock(&session->transfers.lock);
         if (error == 0) {
             error = take_claimed(session, session->line, incoming, data);
@@ -170,7 +170,7 @@ static int take_spread(struct tows_session *session, struct tows_incoming *incom
     }
     if (error == 0 && *ret_over) {
         /* In the same breath: nobody can claim any more of it. */
-        *find(session, incoming->number) = incoming->next;
+        *transfer_find(session, incoming->number) = incoming->next;
     }
     tow_mutex_unlock(&session->transfers.lock);
     return error;
@@ -209,7 +209,7 @@ int tows_transfer_take(struct tows_session *session, const struct tow_frame *fra
         return -EPROTO;
     }
     tow_mutex_lock(&session->transfers.lock);
-    struct tows_incoming *incoming = *find(session, data.transfer);
+    struct tows_incoming *incoming = *transfer_find(session, data.transfer);
     tow_mutex_unlock(&session->transfers.lock);
     /* Only the leading thread, this one, removes transfers: it stays while its bytes come. */
     if (incoming == NULL ||
@@ -227,7 +227,7 @@ int tows_transfer_take(struct tows_session *session, const struct tow_frame *fra
         over = failed || incoming->got == incoming->size;
         if (over && error == 0) {
             tow_mutex_lock(&session->transfers.lock);
-            *find(session, incoming->number) = incoming->next;
+            *transfer_find(session, incoming->number) = incoming->next;
             tow_mutex_unlock(&session->transfers.lock);
         }
     }

@@ -57,7 +57,7 @@ struct watches {
     bool running, ended;
 };
 
-static void stop(struct watches *watches)
+static void watch_stop(struct watches *watches)
 {
     tow_mutex_lock(&watches->lock);
     watches->ended = true;
@@ -72,7 +72,7 @@ static void watches_fini(struct tows_session *session, void *opaque)
 {
     struct watches *watches = opaque;
     (void)session;
-    stop(watches);
+    watch_stop(watches);
     tow_mutex_fini(&watches->lock);
     pthread_cond_destroy(&watches->changed);
 }
@@ -98,7 +98,7 @@ static CUresult ask_stream(const struct tow_driver *driver, CUstream stream)
     return status == CUDA_SUCCESS ? tow_drive(driver, cuStreamQuery)(stream) : status;
 }
 
-static enum outcome ask(struct tows_session *session, const struct slip *slip)
+static enum outcome watch_ask(struct tows_session *session, const struct slip *slip)
 {
     CUresult status = tows_session_enter(session, slip->context);
     if (status == CUDA_SUCCESS) {
@@ -114,7 +114,7 @@ static enum outcome ask(struct tows_session *session, const struct slip *slip)
 
 /* With the lock held: asks for all, and again if any was done: one that was asked for before it may
  * be done for as long, and the client may know that. */
-static void collect(struct watches *watches, struct tow_done *ret_done)
+static void watch_collect(struct watches *watches, struct tow_done *ret_done)
 {
     unsigned count = atomic_load(&watches->count);
     for (bool found = true; found;) {
@@ -122,7 +122,7 @@ static void collect(struct watches *watches, struct tow_done *ret_done)
         for (unsigned i = 0; i < count; i++) {
             struct slip *slip = &watches->slips[watches->listed[i]];
             if (slip->outcome == PENDING) {
-                slip->outcome = ask(watches->session, slip);
+                slip->outcome = watch_ask(watches->session, slip);
                 found = found || slip->outcome != PENDING;
             }
         }
@@ -162,7 +162,7 @@ static int send_done(struct tows_session *session, const struct tow_done *done)
 /* With the lock held: what was sent is not awaited any more, unless it is again. Only now: whoever
  * replies meanwhile must not find it told before it is. It is told twice then, which does no harm.
  */
-static void unlist(struct watches *watches, const struct tow_done *done)
+static void watch_unlist(struct watches *watches, const struct tow_done *done)
 {
     for (uint32_t i = 0; i < done->count; i++) {
         struct slip *slip = &watches->slips[done->slips[i].slip];
@@ -225,11 +225,11 @@ void tows_watch_sweep(struct tows_session *session)
         send_doubt(watches);
         return;
     }
-    collect(watches, &done);
+    watch_collect(watches, &done);
     tow_mutex_unlock(&watches->lock);
     if (done.count > 0 && send_done(session, &done) == 0) {
         tow_mutex_lock(&watches->lock);
-        unlist(watches, &done);
+        watch_unlist(watches, &done);
         tow_mutex_unlock(&watches->lock);
     }
 }
@@ -248,12 +248,12 @@ static void *watching_thread(void *arg)
             continue;
         }
         tows_session_forget_current(); /* others may have ended that context */
-        collect(watches, &done);
+        watch_collect(watches, &done);
         if (done.count > 0) {
             tow_mutex_unlock(&watches->lock);
             int error = send_done(watches->session, &done);
             tow_mutex_lock(&watches->lock);
-            unlist(watches, &done);
+            watch_unlist(watches, &done);
             watches->ended = watches->ended || error < 0;
             watches->nap_ns = NAP_MIN_NS;
         } else if (tow_mutex_wait_until(&watches->lock, &watches->changed,
@@ -273,7 +273,7 @@ static void *watching_thread(void *arg)
 /* ---- what is awaited ---- */
 
 /* With the lock held. Without a thread replies still tell what is done. */
-static void wake(struct watches *watches)
+static void watch_wake(struct watches *watches)
 {
     pthread_t thread;
     if (!watches->running && !watches->ended &&
@@ -298,7 +298,7 @@ static bool is_there(struct tows_serve *call, uint64_t id, const struct slip *sl
     return entry != NULL && handle != NULL && entry->handle == handle;
 }
 
-static void await(struct tows_serve *call, uint64_t id, CUevent event, CUstream stream)
+static void watch_await(struct tows_serve *call, uint64_t id, CUevent event, CUstream stream)
 {
     struct tows_session *session = call->session;
     uint32_t number = tow_dec_u32(&call->in), value = tow_dec_u32(&call->in);
@@ -336,23 +336,24 @@ static void await(struct tows_serve *call, uint64_t id, CUevent event, CUstream 
         }
         *slip = awaited;
         atomic_store(&watches->owed[number], value);
-        wake(watches);
+        watch_wake(watches);
     }
     tow_mutex_unlock(&watches->lock);
 }
 
 void tows_watch_event(struct tows_serve *call, uint64_t id, CUevent event)
 {
-    await(call, id, event, NULL);
+    watch_await(call, id, event, NULL);
 }
 
 void tows_watch_stream(struct tows_serve *call, uint64_t id, CUstream stream)
 {
-    await(call, id, NULL, stream);
+    watch_await(call, id, NULL, stream);
 }
 
 /* The client is told to ask for those that are awaited and match. */
-static void refuse(struct tows_session *session, bool all, uint32_t context, const void *handle)
+static void watch_refuse(struct tows_session *session, bool all, uint32_t context,
+                         const void *handle)
 {
     struct watches *watches = tows_session_state(session, TOW_SESSION_WATCH);
     if (watches == NULL) {
@@ -371,30 +372,30 @@ static void refuse(struct tows_session *session, bool all, uint32_t context, con
         }
     }
     if (any) {
-        wake(watches);
+        watch_wake(watches);
     }
     tow_mutex_unlock(&watches->lock);
 }
 
 void tows_watch_drop(struct tows_session *session, const void *handle)
 {
-    refuse(session, false, 0, handle);
+    watch_refuse(session, false, 0, handle);
 }
 
 void tows_watch_drop_context(struct tows_session *session, uint32_t context)
 {
-    refuse(session, false, context, NULL);
+    watch_refuse(session, false, context, NULL);
 }
 
 void tows_watch_refuse(struct tows_session *session)
 {
-    refuse(session, true, 0, NULL);
+    watch_refuse(session, true, 0, NULL);
 }
 
 void tows_watch_end(struct tows_session *session)
 {
     struct watches *watches = tows_session_state(session, TOW_SESSION_WATCH);
     if (watches != NULL) {
-        stop(watches);
+        watch_stop(watches);
     }
 }

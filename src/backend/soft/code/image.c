@@ -33,14 +33,14 @@
 #define PTX_MAJOR_MAX 9
 #define LINKED_PREFIX "// towline linked"
 
-static uint16_t get16(const uint8_t *at)
+static uint16_t image_get16(const uint8_t *at)
 {
     return (uint16_t)(at[0] | at[1] << 8);
 }
 
-static uint32_t get32(const uint8_t *at)
+static uint32_t image_get32(const uint8_t *at)
 {
-    return (uint32_t)get16(at) | (uint32_t)get16(at + 2) << 16;
+    return (uint32_t)image_get16(at) | (uint32_t)image_get16(at + 2) << 16;
 }
 
 void tow_soft_texts_fini(struct tow_soft_texts *texts)
@@ -117,8 +117,8 @@ static CUresult add_skeleton(const uint8_t *cubin, size_t size, struct tow_soft_
 }
 
 /* Unpacks one entry's payload into new memory. */
-static CUresult unpack(const struct tow_entry *entry, uint8_t **ret_bytes, size_t *ret_size,
-                       char *why, size_t why_size)
+static CUresult image_unpack(const struct tow_entry *entry, uint8_t **ret_bytes, size_t *ret_size,
+                             char *why, size_t why_size)
 {
     switch (tow_entry_unpack(entry, ret_bytes, ret_size)) {
     case 0:
@@ -182,7 +182,8 @@ static CUresult fatbin_texts(const uint8_t *image, size_t known_size, struct tow
     snprintf(name, sizeof name, "compute_%u", best.sm);
     uint8_t *bytes = NULL;
     size_t size = best.size;
-    CUresult result = best.is_packed ? unpack(&best, &bytes, &size, why, why_size) : CUDA_SUCCESS;
+    CUresult result =
+        best.is_packed ? image_unpack(&best, &bytes, &size, why, why_size) : CUDA_SUCCESS;
     if (result != CUDA_SUCCESS) {
         return result;
     }
@@ -202,7 +203,7 @@ static CUresult fatbin_texts(const uint8_t *image, size_t known_size, struct tow
 static CUresult wrapper_texts(const uint8_t *image, struct tow_soft_texts *texts, char *why,
                               size_t why_size)
 {
-    uint32_t version = get32(image + 4);
+    uint32_t version = image_get32(image + 4);
     const void *data, *extra;
     memcpy(&data, image + 8, sizeof data);
     memcpy(&extra, image + 16, sizeof extra);
@@ -285,7 +286,7 @@ CUresult tow_soft_image_texts(const void *image, size_t known_size, struct tow_s
     uint32_t magic = 0;
     if (known_size >= 4 && (length == 4 || known_size != SIZE_MAX || bytes[0] != 0)) {
         /* Text of one to three bytes is not read beyond its end. */
-        magic = length == 4 ? get32(bytes) : 0;
+        magic = length == 4 ? image_get32(bytes) : 0;
     }
     if (magic == MAGIC_WRAPPER && known_size == SIZE_MAX) {
         /* Of a known size means that it came as bytes: its pointers are nobody's. */

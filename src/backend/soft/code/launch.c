@@ -258,7 +258,7 @@ static CUresult pack_params(const struct tow_ptx_kernel_info *info, void **param
     return info->param_count == 0 ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
-static int occupancy(const struct tow_soft_function *function, int block, size_t dynamic)
+static int launch_occupancy(const struct tow_soft_function *function, int block, size_t dynamic)
 {
     struct tow_soft_limits_of_device limits;
     tow_soft_device_limits(&limits);
@@ -386,7 +386,7 @@ static CUresult take_attribute(const CUlaunchAttribute *attribute,
 
 /* A kernel that can come to a function that nobody has. What others of its program do is not
  * concerned, and the context lives on. */
-static CUresult refuse(struct tow_soft_function *function)
+static CUresult launch_refuse(struct tow_soft_function *function)
 {
     const struct tow_ptx_kernel_info *info = &function->info;
     bool runtime = tow_soft_is_device_runtime(info->undefined);
@@ -418,7 +418,7 @@ CUresult tow_soft_launch_build(struct tow_soft_ctx *ctx, const CUlaunchConfig *c
         return CUDA_ERROR_INVALID_CONTEXT;
     }
     if (function->info.undefined != NULL) {
-        return refuse(function);
+        return launch_refuse(function);
     }
     struct tow_soft_work work = {.kind = TOW_SOFT_WORK_KERNEL};
     struct tow_soft_kernel_work *kernel = &work.kernel;
@@ -450,7 +450,7 @@ CUresult tow_soft_launch_build(struct tow_soft_ctx *ctx, const CUlaunchConfig *c
     if (result == CUDA_SUCCESS && kernel->cooperative) {
         int threads = (int)(kernel->block[0] * kernel->block[1] * kernel->block[2]);
         uint64_t resident =
-            (uint64_t)occupancy(function, threads, kernel->shared) * tow_soft.sm_count;
+            (uint64_t)launch_occupancy(function, threads, kernel->shared) * tow_soft.sm_count;
         if ((uint64_t)kernel->grid[0] * kernel->grid[1] * kernel->grid[2] > resident) {
             result = CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE;
         }
@@ -491,7 +491,7 @@ static CUresult event_after(const CUlaunchConfig *config, struct tow_soft_event 
     return CUDA_SUCCESS;
 }
 
-static CUresult launch(const CUlaunchConfig *config, CUfunction f, void **params, void **extra)
+static CUresult launch_run(const CUlaunchConfig *config, CUfunction f, void **params, void **extra)
 {
     struct tow_soft_ctx *ctx;
     CUresult result = tow_soft_enter(&ctx);
@@ -543,13 +543,13 @@ static CUresult soft_cuLaunchKernel(CUfunction f, unsigned int gridDimX, unsigne
                              .blockDimZ = blockDimZ,
                              .sharedMemBytes = sharedMemBytes,
                              .hStream = hStream};
-    return launch(&config, f, kernelParams, extra);
+    return launch_run(&config, f, kernelParams, extra);
 }
 
 static CUresult soft_cuLaunchKernelEx(const CUlaunchConfig *config, CUfunction f,
                                       void **kernelParams, void **extra)
 {
-    return config == NULL ? CUDA_ERROR_INVALID_VALUE : launch(config, f, kernelParams, extra);
+    return config == NULL ? CUDA_ERROR_INVALID_VALUE : launch_run(config, f, kernelParams, extra);
 }
 
 static CUresult soft_cuLaunchCooperativeKernel(CUfunction f, unsigned int gridDimX,
@@ -570,7 +570,7 @@ static CUresult soft_cuLaunchCooperativeKernel(CUfunction f, unsigned int gridDi
                              .hStream = hStream,
                              .attrs = &attribute,
                              .numAttrs = 1};
-    return launch(&config, f, kernelParams, NULL);
+    return launch_run(&config, f, kernelParams, NULL);
 }
 
 /* ---- occupancy
@@ -599,7 +599,7 @@ static CUresult soft_cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(
         (flags & ~(unsigned)CU_OCCUPANCY_DISABLE_CACHING_OVERRIDE) != 0) {
         return tow_soft_leave(CUDA_ERROR_INVALID_VALUE);
     }
-    *numBlocks = blockSize > 1024 ? 0 : occupancy(function, blockSize, dynamicSMemSize);
+    *numBlocks = blockSize > 1024 ? 0 : launch_occupancy(function, blockSize, dynamicSMemSize);
     return tow_soft_leave(CUDA_SUCCESS);
 }
 
@@ -633,7 +633,7 @@ soft_cuOccupancyMaxPotentialBlockSizeWithFlags(int *minGridSize, int *blockSize,
         int size = block < limit ? block : limit;
         size_t dynamic =
             blockSizeToDynamicSMemSize != NULL ? blockSizeToDynamicSMemSize(size) : dynamicSMemSize;
-        int blocks = occupancy(function, size, dynamic);
+        int blocks = launch_occupancy(function, size, dynamic);
         if (blocks * size > best_threads) {
             best_threads = blocks * size;
             best_block = size;
@@ -667,7 +667,7 @@ static CUresult soft_cuOccupancyAvailableDynamicSMemPerBlock(size_t *dynamicSmem
     struct tow_soft_limits_of_device limits;
     tow_soft_device_limits(&limits);
     if (dynamicSmemSize == NULL || numBlocks <= 0 || blockSize <= 0 || blockSize > 1024 ||
-        occupancy(function, blockSize, 0) < numBlocks) {
+        launch_occupancy(function, blockSize, 0) < numBlocks) {
         return tow_soft_leave(CUDA_ERROR_INVALID_VALUE);
     }
     int64_t per_block =
@@ -720,8 +720,9 @@ static CUresult soft_cuOccupancyMaxActiveClusters(int *numClusters, CUfunction f
     if (size == 0 || size > most || threads > 1024) {
         return tow_soft_leave(CUDA_ERROR_INVALID_CLUSTER_SIZE);
     }
-    *numClusters = (int)((uint64_t)occupancy(function, (int)threads, config->sharedMemBytes) *
-                         tow_soft.sm_count / size);
+    *numClusters =
+        (int)((uint64_t)launch_occupancy(function, (int)threads, config->sharedMemBytes) *
+              tow_soft.sm_count / size);
     return tow_soft_leave(CUDA_SUCCESS);
 }
 

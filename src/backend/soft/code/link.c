@@ -129,7 +129,7 @@ static CUresult check_texts(struct link *link, size_t first, char *why, size_t w
     return rc == -ENOMEM ? CUDA_ERROR_OUT_OF_MEMORY : CUDA_ERROR_INVALID_PTX;
 }
 
-static CUresult add(struct link *link, CUjitInputType type, const void *data, size_t size)
+static CUresult link_add(struct link *link, CUjitInputType type, const void *data, size_t size)
 {
     char why[640] = "";
     CUresult result;
@@ -181,7 +181,7 @@ static CUresult soft_cuLinkAddData(CUlinkState state, CUjitInputType type, void 
         data == NULL || size == 0) {
         return tow_soft_leave(CUDA_ERROR_INVALID_VALUE);
     }
-    return tow_soft_leave(add(link, type, data, size));
+    return tow_soft_leave(link_add(link, type, data, size));
 }
 
 static CUresult soft_cuLinkAddFile(CUlinkState state, CUjitInputType type, const char *path,

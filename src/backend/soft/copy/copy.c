@@ -54,9 +54,9 @@ static enum side_kind kind_of(CUmemorytype type)
 
 /* Where a side begins, its strides, and whether it is device memory. Work for a graph may also name
  * memory that a node of a graph will allocate. */
-static CUresult resolve(const struct side *side, size_t width, size_t height, size_t depth,
-                        bool write, bool for_graph, uint8_t **ret_at, size_t *ret_pitch,
-                        size_t *ret_slice, bool *ret_device)
+static CUresult copy_resolve(const struct side *side, size_t width, size_t height, size_t depth,
+                             bool write, bool for_graph, uint8_t **ret_at, size_t *ret_pitch,
+                             size_t *ret_slice, bool *ret_device)
 {
     if (side->kind == SIDE_ARRAY) {
         const struct tow_soft_array *array = side->array;
@@ -131,8 +131,9 @@ static bool is_host_side(const struct side *side, uint64_t at)
            alloc->kind == TOW_SOFT_MEM_REGISTERED;
 }
 
-static CUresult build(const struct side *dst, const struct side *src, size_t width, size_t height,
-                      size_t depth, bool for_graph, struct tow_soft_work *ret_work)
+static CUresult copy_build(const struct side *dst, const struct side *src, size_t width,
+                           size_t height, size_t depth, bool for_graph,
+                           struct tow_soft_work *ret_work)
 {
     struct tow_soft_work work = {.kind = TOW_SOFT_WORK_COPY};
     struct tow_soft_copy_work *copy = &work.copy;
@@ -140,11 +141,11 @@ static CUresult build(const struct side *dst, const struct side *src, size_t wid
     copy->height = height;
     copy->depth = depth;
     uint8_t *from;
-    CUresult result = resolve(dst, width, height, depth, true, for_graph, &copy->dst,
-                              &copy->dst_pitch, &copy->dst_slice, &copy->dst_device);
+    CUresult result = copy_resolve(dst, width, height, depth, true, for_graph, &copy->dst,
+                                   &copy->dst_pitch, &copy->dst_slice, &copy->dst_device);
     if (result == CUDA_SUCCESS) {
-        result = resolve(src, width, height, depth, false, for_graph, &from, &copy->src_pitch,
-                         &copy->src_slice, &copy->src_device);
+        result = copy_resolve(src, width, height, depth, false, for_graph, &from, &copy->src_pitch,
+                              &copy->src_slice, &copy->src_device);
     }
     if (result != CUDA_SUCCESS) {
         return result;
@@ -157,7 +158,7 @@ static CUresult build(const struct side *dst, const struct side *src, size_t wid
 }
 
 /* Reads the source into a buffer of the op's own. */
-static CUresult stage(struct tow_soft_copy_work *copy)
+static CUresult copy_stage(struct tow_soft_copy_work *copy)
 {
     size_t size = copy->width * copy->height * copy->depth;
     uint8_t *staged = malloc(size);
@@ -177,8 +178,8 @@ static CUresult stage(struct tow_soft_copy_work *copy)
     return CUDA_SUCCESS;
 }
 
-static void describe(const struct side *side, CUmemorytype *type, void **host, CUdeviceptr *device,
-                     CUarray *array)
+static void copy_describe(const struct side *side, CUmemorytype *type, void **host,
+                          CUdeviceptr *device, CUarray *array)
 {
     *host = NULL;
     *device = 0;
@@ -206,9 +207,9 @@ static void fill_desc(const struct side *dst, const struct side *src,
     CUDA_MEMCPY3D *desc = &copy->desc;
     memset(desc, 0, sizeof *desc);
     void *host;
-    describe(src, &desc->srcMemoryType, &host, &desc->srcDevice, &desc->srcArray);
+    copy_describe(src, &desc->srcMemoryType, &host, &desc->srcDevice, &desc->srcArray);
     desc->srcHost = host;
-    describe(dst, &desc->dstMemoryType, &desc->dstHost, &desc->dstDevice, &desc->dstArray);
+    copy_describe(dst, &desc->dstMemoryType, &desc->dstHost, &desc->dstDevice, &desc->dstArray);
     desc->srcXInBytes = src->x;
     desc->srcY = src->y;
     desc->srcZ = src->z;
@@ -248,16 +249,16 @@ static CUresult submit_held(struct tow_soft_stream *stream, struct tow_soft_work
 }
 
 /* Locked; the common end of all copies. */
-static CUresult copy(struct tow_soft_ctx *ctx, struct tow_soft_stream *stream,
-                     const struct side *dst, const struct side *src, size_t width, size_t height,
-                     size_t depth, enum copy_mode mode)
+static CUresult copy_run(struct tow_soft_ctx *ctx, struct tow_soft_stream *stream,
+                         const struct side *dst, const struct side *src, size_t width,
+                         size_t height, size_t depth, enum copy_mode mode)
 {
     (void)ctx;
     if (width == 0 || height == 0 || depth == 0) {
         return CUDA_SUCCESS;
     }
     struct tow_soft_work work;
-    CUresult result = build(dst, src, width, height, depth, stream->capture != NULL, &work);
+    CUresult result = copy_build(dst, src, width, height, depth, stream->capture != NULL, &work);
     if (result != CUDA_SUCCESS) {
         return result;
     }
@@ -280,7 +281,7 @@ static CUresult copy(struct tow_soft_ctx *ctx, struct tow_soft_stream *stream,
         if (tow_soft_stream_idle(stream) || (tow_soft.strict && width * height * depth > STAGED)) {
             return submit_held(stream, &work);
         }
-        result = stage(&work.copy);
+        result = copy_stage(&work.copy);
         if (result != CUDA_SUCCESS) {
             tow_soft_work_fini(&work);
             return result;
@@ -327,7 +328,7 @@ static CUresult copy_linear(enum side_kind dst_kind, uint64_t dst, enum side_kin
     }
     uint64_t handle = ctx->object.handle;
     struct side to = {.kind = dst_kind, .base = dst}, from = {.kind = src_kind, .base = src};
-    result = copy(ctx, stream, &to, &from, n, 1, 1, mode);
+    result = copy_run(ctx, stream, &to, &from, n, 1, 1, mode);
     return leave_copy(handle, mode, result);
 }
 
@@ -444,7 +445,7 @@ static CUresult copy_array(CUarray dst_array, size_t dst_offset, enum side_kind 
         result = array_linear(src_array, src_offset, n, &from);
     }
     if (result == CUDA_SUCCESS) {
-        result = copy(ctx, stream, &to, &from, n, 1, 1, mode);
+        result = copy_run(ctx, stream, &to, &from, n, 1, 1, mode);
     }
     return leave_copy(handle, mode, result);
 }
@@ -546,7 +547,7 @@ CUresult tow_soft_copy_build(const CUDA_MEMCPY3D *desc, struct tow_soft_work *re
     if (desc->WidthInBytes == 0 || desc->Height == 0 || desc->Depth == 0) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    result = build(&dst, &src, desc->WidthInBytes, desc->Height, desc->Depth, true, ret_work);
+    result = copy_build(&dst, &src, desc->WidthInBytes, desc->Height, desc->Depth, true, ret_work);
     if (result == CUDA_SUCCESS) {
         ret_work->copy.desc = *desc;
     }
@@ -565,12 +566,13 @@ static CUresult copy_3d(const CUDA_MEMCPY3D *desc, CUstream hStream, enum copy_m
     struct side dst, src;
     result = sides_of(desc, &dst, &src);
     if (result == CUDA_SUCCESS) {
-        result = copy(ctx, stream, &dst, &src, desc->WidthInBytes, desc->Height, desc->Depth, mode);
+        result =
+            copy_run(ctx, stream, &dst, &src, desc->WidthInBytes, desc->Height, desc->Depth, mode);
     }
     return leave_copy(handle, mode, result);
 }
 
-static void widen(const CUDA_MEMCPY2D *from, CUDA_MEMCPY3D *to)
+static void copy_widen(const CUDA_MEMCPY2D *from, CUDA_MEMCPY3D *to)
 {
     memset(to, 0, sizeof *to);
     to->srcXInBytes = from->srcXInBytes;
@@ -598,7 +600,7 @@ static CUresult copy_2d(const CUDA_MEMCPY2D *pCopy, CUstream hStream, enum copy_
         return CUDA_ERROR_INVALID_VALUE;
     }
     CUDA_MEMCPY3D desc;
-    widen(pCopy, &desc);
+    copy_widen(pCopy, &desc);
     return copy_3d(&desc, hStream, mode);
 }
 
@@ -739,8 +741,8 @@ static CUresult copy_3d_batch(size_t numOps, CUDA_MEMCPY3D_BATCH_OP *opList, siz
         if (result == CUDA_SUCCESS) {
             dst.pitch *= texel;
             src.pitch *= texel;
-            result = copy(ctx, stream, &dst, &src, opList[i].extent.width * texel,
-                          opList[i].extent.height, opList[i].extent.depth, COPY_ASYNC);
+            result = copy_run(ctx, stream, &dst, &src, opList[i].extent.width * texel,
+                              opList[i].extent.height, opList[i].extent.depth, COPY_ASYNC);
         }
         tow_soft_leave(result);
         if (result != CUDA_SUCCESS) {
@@ -808,8 +810,8 @@ CUresult tow_soft_set_build(const CUDA_MEMSET_NODE_PARAMS *p, enum tow_soft_buil
     return CUDA_SUCCESS;
 }
 
-static CUresult set(CUdeviceptr dst, size_t pitch, unsigned value, unsigned element, size_t width,
-                    size_t height, CUstream hStream, enum copy_mode mode)
+static CUresult copy_set(CUdeviceptr dst, size_t pitch, unsigned value, unsigned element,
+                         size_t width, size_t height, CUstream hStream, enum copy_mode mode)
 {
     struct tow_soft_ctx *ctx;
     struct tow_soft_stream *stream;
@@ -835,21 +837,21 @@ static CUresult set(CUdeviceptr dst, size_t pitch, unsigned value, unsigned elem
 #define FILLS(bits, type)                                                                          \
     static CUresult soft_cuMemsetD##bits##_v2(CUdeviceptr dst, type value, size_t n)               \
     {                                                                                              \
-        return set(dst, n * (bits / 8), value, bits / 8, n, 1, NULL, COPY_SYNC);                   \
+        return copy_set(dst, n * (bits / 8), value, bits / 8, n, 1, NULL, COPY_SYNC);              \
     }                                                                                              \
     static CUresult soft_cuMemsetD##bits##Async(CUdeviceptr dst, type value, size_t n, CUstream s) \
     {                                                                                              \
-        return set(dst, n * (bits / 8), value, bits / 8, n, 1, s, COPY_ASYNC);                     \
+        return copy_set(dst, n * (bits / 8), value, bits / 8, n, 1, s, COPY_ASYNC);                \
     }                                                                                              \
     static CUresult soft_cuMemsetD2D##bits##_v2(CUdeviceptr dst, size_t pitch, type value,         \
                                                 size_t w, size_t h)                                \
     {                                                                                              \
-        return set(dst, pitch, value, bits / 8, w, h, NULL, COPY_SYNC);                            \
+        return copy_set(dst, pitch, value, bits / 8, w, h, NULL, COPY_SYNC);                       \
     }                                                                                              \
     static CUresult soft_cuMemsetD2D##bits##Async(CUdeviceptr dst, size_t pitch, type value,       \
                                                   size_t w, size_t h, CUstream s)                  \
     {                                                                                              \
-        return set(dst, pitch, value, bits / 8, w, h, s, COPY_ASYNC);                              \
+        return copy_set(dst, pitch, value, bits / 8, w, h, s, COPY_ASYNC);                         \
     }
 FILLS(8, unsigned char)
 FILLS(16, unsigned short)

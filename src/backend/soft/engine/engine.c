@@ -81,7 +81,7 @@ static void op_free(struct tow_soft_op *op)
     free(op);
 }
 
-static void pop(struct tow_soft_stream *stream)
+static void engine_pop(struct tow_soft_stream *stream)
 {
     struct tow_soft_op *op = stream->head;
     stream->head = op->next;
@@ -121,7 +121,7 @@ static void drop_queued(struct tow_soft_stream *stream, bool told)
     }
 }
 
-static void fail(struct tow_soft_ctx *ctx, CUresult error)
+static void engine_fail(struct tow_soft_ctx *ctx, CUresult error)
 {
     if (ctx->error != CUDA_SUCCESS) {
         return;
@@ -138,7 +138,7 @@ static void fail(struct tow_soft_ctx *ctx, CUresult error)
 void tow_soft_ctx_fail(struct tow_soft_ctx *ctx, CUresult error)
 {
     tow_mutex_lock(&tow_soft.lock);
-    fail(ctx, error);
+    engine_fail(ctx, error);
     pthread_cond_broadcast(&tow_soft.changed);
     tow_mutex_unlock(&tow_soft.lock);
 }
@@ -152,7 +152,7 @@ static bool memops_advance(struct tow_soft_op *op, struct tow_soft_ctx *ctx)
             return false;
         }
         if (result != CUDA_SUCCESS) {
-            fail(ctx, result);
+            engine_fail(ctx, result);
             return true;
         }
         op->step++;
@@ -161,7 +161,7 @@ static bool memops_advance(struct tow_soft_op *op, struct tow_soft_ctx *ctx)
 }
 
 /* Does the ops at the head that take no time. True if anything changed. */
-static bool advance(struct tow_soft_stream *stream, bool *ret_polls)
+static bool engine_advance(struct tow_soft_stream *stream, bool *ret_polls)
 {
     bool changed = false;
     while (is_eligible(stream)) {
@@ -195,7 +195,7 @@ static bool advance(struct tow_soft_stream *stream, bool *ret_polls)
         default:
             return changed;
         }
-        pop(stream);
+        engine_pop(stream);
         changed = true;
     }
     return changed;
@@ -227,7 +227,7 @@ static void streams_reap(void)
     }
 }
 
-static void *runner(void *arg);
+static void *engine_runner(void *arg);
 
 /* Sees to it that `wanted` runners are on their way: a token wakes an idle one, and no token is
  * lost, since it stays until one takes it. */
@@ -243,7 +243,7 @@ static void wake_runners(unsigned wanted)
             return;
         }
         pthread_t thread;
-        if (tow_thread_start("tow-soft", runner, NULL, &thread) != 0) {
+        if (tow_thread_start("tow-soft", engine_runner, NULL, &thread) != 0) {
             tow_log(TOW_AREA_SOFT, TOW_LOG_WARN,
                     "cannot start a thread: streams share those there are");
             return;
@@ -261,7 +261,7 @@ void tow_soft_engine_kick(void)
         changed = false;
         polls = false;
         for (struct tow_soft_stream *s = tow_soft.streams; s != NULL; s = s->next) {
-            changed |= advance(s, &polls);
+            changed |= engine_advance(s, &polls);
         }
         any |= changed;
     } while (changed);
@@ -315,9 +315,9 @@ static void run_head(struct tow_soft_stream *stream)
     }
     ctx->running--;
     stream->running = false;
-    pop(stream);
+    engine_pop(stream);
     if (result != CUDA_SUCCESS && ctx->alive) {
-        fail(ctx, result);
+        engine_fail(ctx, result);
     }
     streams_reap();
     retire_due();
@@ -325,7 +325,7 @@ static void run_head(struct tow_soft_stream *stream)
     tow_soft_engine_kick();
 }
 
-static struct tow_soft_stream *pick(void)
+static struct tow_soft_stream *engine_pick(void)
 {
     struct tow_soft_stream *best = NULL;
     for (struct tow_soft_stream *s = tow_soft.streams; s != NULL; s = s->next) {
@@ -338,7 +338,7 @@ static struct tow_soft_stream *pick(void)
 }
 
 /* Sleeps until there is a token; one idle runner also watches memory that streams wait for. */
-static void idle(void)
+static void engine_idle(void)
 {
     tow_soft.runners_idle++;
     while (tow_soft.tokens == 0 && !tow_soft.stopping) {
@@ -356,13 +356,13 @@ static void idle(void)
     tow_soft.runners_idle--;
 }
 
-static void *runner(void *arg)
+static void *engine_runner(void *arg)
 {
     (void)arg;
     tow_mutex_lock(&tow_soft.lock);
     tow_soft.runners_starting--;
     while (!tow_soft.stopping) {
-        struct tow_soft_stream *stream = pick();
+        struct tow_soft_stream *stream = engine_pick();
         if (stream != NULL) {
             if (tow_soft.polls && !poller) {
                 /* Somebody must watch on. Only where there is work to do: idle runners that woke
@@ -371,7 +371,7 @@ static void *runner(void *arg)
             }
             run_head(stream);
         } else {
-            idle();
+            engine_idle();
         }
     }
     tow_soft.runners--;
@@ -383,7 +383,8 @@ static void *runner(void *arg)
 /* ---- submitting and waiting
  * ------------------------------------------------------------------------ */
 
-static struct tow_soft_op *enqueue(struct tow_soft_stream *stream, struct tow_soft_work *work)
+static struct tow_soft_op *engine_enqueue(struct tow_soft_stream *stream,
+                                          struct tow_soft_work *work)
 {
     struct tow_soft_op *op = calloc(1, sizeof *op);
     if (op == NULL) {
@@ -416,7 +417,7 @@ static bool is_small(const struct tow_soft_work *work)
            work->set.width * work->set.height * work->set.element <= SMALL_WORK;
 }
 
-static CUresult refuse(struct tow_soft_ctx *ctx, struct tow_soft_work *work)
+static CUresult engine_refuse(struct tow_soft_ctx *ctx, struct tow_soft_work *work)
 {
     CUresult result = !ctx->alive ? CUDA_ERROR_CONTEXT_IS_DESTROYED : ctx->error;
     if (result != CUDA_SUCCESS) {
@@ -428,7 +429,7 @@ static CUresult refuse(struct tow_soft_ctx *ctx, struct tow_soft_work *work)
 
 CUresult tow_soft_submit(struct tow_soft_stream *stream, struct tow_soft_work *work)
 {
-    CUresult result = refuse(stream->object.ctx, work);
+    CUresult result = engine_refuse(stream->object.ctx, work);
     if (result != CUDA_SUCCESS) {
         return result;
     }
@@ -436,7 +437,7 @@ CUresult tow_soft_submit(struct tow_soft_stream *stream, struct tow_soft_work *w
         return stream->capture->ops->add(stream, work);
     }
     bool small = is_small(work);
-    struct tow_soft_op *op = enqueue(stream, work);
+    struct tow_soft_op *op = engine_enqueue(stream, work);
     if (op == NULL) {
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
@@ -475,13 +476,13 @@ static bool may_help(const struct tow_soft_stream *stream)
 CUresult tow_soft_submit_wait(struct tow_soft_stream *stream, struct tow_soft_work *work)
 {
     struct tow_soft_ctx *ctx = stream->object.ctx;
-    CUresult result = refuse(ctx, work);
+    CUresult result = engine_refuse(ctx, work);
     if (result != CUDA_SUCCESS) {
         return result;
     }
     uint64_t handle = ctx->object.handle;
     bool done = false;
-    struct tow_soft_op *op = enqueue(stream, work);
+    struct tow_soft_op *op = engine_enqueue(stream, work);
     if (op == NULL) {
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
@@ -600,7 +601,7 @@ void tow_soft_engine_drain(struct tow_soft_ctx *ctx)
     tow_soft_engine_kick();
 }
 
-static void quiesce(bool with_host_functions, uint64_t target)
+static void engine_quiesce(bool with_host_functions, uint64_t target)
 {
     for (;;) {
         bool busy = false;
@@ -617,12 +618,12 @@ static void quiesce(bool with_host_functions, uint64_t target)
 
 void tow_soft_quiesce(void)
 {
-    quiesce(true, ++tow_soft.seq);
+    engine_quiesce(true, ++tow_soft.seq);
 }
 
 void tow_soft_quiesce_device(uint64_t before)
 {
-    quiesce(false, before);
+    engine_quiesce(false, before);
 }
 
 void tow_soft_engine_stop(void)

@@ -9,8 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-static int attribute(CUdevice_attribute attrib, const struct tow_soft_device *device,
-                     bool *ret_known)
+static int device_attribute(CUdevice_attribute attrib, const struct tow_soft_device *device,
+                            bool *ret_known)
 {
     struct tow_soft_limits_of_device limits;
     tow_soft_device_limits(&limits);
@@ -92,7 +92,7 @@ static CUresult soft_cuDeviceGetAttribute(int *pi, CUdevice_attribute attrib, CU
 {
     DEVICE(device, dev);
     bool known;
-    int value = attribute(attrib, device, &known);
+    int value = device_attribute(attrib, device, &known);
     if (pi == NULL || !known) {
         return CUDA_ERROR_INVALID_VALUE;
     }
@@ -219,8 +219,8 @@ static CUresult soft_cuDeviceGetP2PAttribute(int *value, CUdevice_P2PAttribute a
     }
 }
 
-static CUresult atomics(unsigned int *capabilities, const CUatomicOperation *operations,
-                        unsigned int count)
+static CUresult device_atomics(unsigned int *capabilities, const CUatomicOperation *operations,
+                               unsigned int count)
 {
     if (capabilities == NULL || operations == NULL || count == 0) {
         return CUDA_ERROR_INVALID_VALUE;
@@ -241,7 +241,7 @@ static CUresult soft_cuDeviceGetHostAtomicCapabilities(unsigned int *capabilitie
                                                        unsigned int count, CUdevice dev)
 {
     DEVICE(device, dev);
-    return atomics(capabilities, operations, count);
+    return device_atomics(capabilities, operations, count);
 }
 
 static CUresult soft_cuDeviceGetP2PAtomicCapabilities(unsigned int *capabilities,
@@ -251,7 +251,7 @@ static CUresult soft_cuDeviceGetP2PAtomicCapabilities(unsigned int *capabilities
 {
     DEVICE(source, srcDevice);
     DEVICE(target, dstDevice);
-    return atomics(capabilities, operations, count);
+    return device_atomics(capabilities, operations, count);
 }
 
 void tow_soft_fill_device(struct tow_driver *driver)

@@ -134,7 +134,7 @@ void tow_soft_graphs_fini(void)
     }
 }
 
-static bool needs(const struct tow_soft_work *work, const struct tow_soft_ctx *ctx)
+static bool graph_wants(const struct tow_soft_work *work, const struct tow_soft_ctx *ctx)
 {
     if (work->kind == TOW_SOFT_WORK_KERNEL) {
         return work->kernel.function->module->object.ctx == ctx;
@@ -149,7 +149,7 @@ static bool graph_needs(const struct tow_soft_graph *graph, const struct tow_sof
     bool found = false;
     for (size_t i = 0; i < graph->count && !found; i++) {
         const struct tow_soft_work *work = &graph->nodes[i]->work;
-        found = needs(work, ctx) ||
+        found = graph_wants(work, ctx) ||
                 (work->kind == TOW_SOFT_WORK_CHILD && graph_needs(work->child.graph, ctx));
         for (unsigned b = 0; work->kind == TOW_SOFT_WORK_BRANCH && b < work->branch.count; b++) {
             found |= graph_needs(work->branch.bodies[b], ctx);
@@ -164,8 +164,8 @@ static bool is_needed(const struct tow_soft_ctx *ctx)
 {
     bool found = false;
     for (const struct tow_soft_op *op = tow_soft.running; op != NULL && !found; op = op->run_next) {
-        found = needs(&op->work, ctx) || (op->work.kind == TOW_SOFT_WORK_GRAPH &&
-                                          graph_needs(op->work.graph.plan->graph, ctx));
+        found = graph_wants(&op->work, ctx) || (op->work.kind == TOW_SOFT_WORK_GRAPH &&
+                                                graph_needs(op->work.graph.plan->graph, ctx));
     }
     return found;
 }
@@ -177,7 +177,7 @@ void tow_soft_graphs_forget(struct tow_soft_ctx *ctx)
     }
     for (struct tow_soft_graph *graph = tow_soft_graphs; graph != NULL; graph = graph->next) {
         for (size_t i = 0; i < graph->count; i++) {
-            if (needs(&graph->nodes[i]->work, ctx)) {
+            if (graph_wants(&graph->nodes[i]->work, ctx)) {
                 tow_soft_work_fini(&graph->nodes[i]->work);
             }
         }

@@ -69,8 +69,8 @@ static const struct tow_soft_capture_ops ops = {
  * --------------------------------------------------------------------------------------------------
  */
 
-static CUresult begin(CUstream hStream, CUstreamCaptureMode mode, bool to_graph, CUgraph hGraph,
-                      const CUgraphNode *deps, size_t count)
+static CUresult graph_capture_begin(CUstream hStream, CUstreamCaptureMode mode, bool to_graph,
+                                    CUgraph hGraph, const CUgraphNode *deps, size_t count)
 {
     struct tow_soft_ctx *ctx;
     struct tow_soft_stream *stream;
@@ -116,12 +116,12 @@ static CUresult begin(CUstream hStream, CUstreamCaptureMode mode, bool to_graph,
 
 static CUresult soft_cuStreamBeginCapture_v2(CUstream hStream, CUstreamCaptureMode mode)
 {
-    return begin(hStream, mode, false, NULL, NULL, 0);
+    return graph_capture_begin(hStream, mode, false, NULL, NULL, 0);
 }
 
 static CUresult soft_cuStreamBeginCapture(CUstream hStream)
 {
-    return begin(hStream, CU_STREAM_CAPTURE_MODE_GLOBAL, false, NULL, NULL, 0);
+    return graph_capture_begin(hStream, CU_STREAM_CAPTURE_MODE_GLOBAL, false, NULL, NULL, 0);
 }
 
 static CUresult soft_cuStreamBeginCaptureToGraph(CUstream hStream, CUgraph hGraph,
@@ -130,7 +130,7 @@ static CUresult soft_cuStreamBeginCaptureToGraph(CUstream hStream, CUgraph hGrap
                                                  size_t numDependencies, CUstreamCaptureMode mode)
 {
     (void)dependencyData;
-    return begin(hStream, mode, true, hGraph, dependencies, numDependencies);
+    return graph_capture_begin(hStream, mode, true, hGraph, dependencies, numDependencies);
 }
 
 /* Marks everything that marked nodes follow. Edges nearly always lead back in order of creation. */

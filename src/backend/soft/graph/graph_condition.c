@@ -159,8 +159,8 @@ void tow_soft_branch_adopt(struct tow_soft_work *work, const struct tow_soft_wor
 
 /* ---- what a body may hold ---- */
 
-static CUresult takes(const struct tow_soft_condition *condition, CUgraphNodeType type,
-                      const struct tow_soft_work *work)
+static CUresult graph_condition_takes(const struct tow_soft_condition *condition,
+                                      CUgraphNodeType type, const struct tow_soft_work *work)
 {
     switch (type) {
     case CU_GRAPH_NODE_TYPE_EMPTY:
@@ -183,7 +183,8 @@ static CUresult takes(const struct tow_soft_condition *condition, CUgraphNodeTyp
         CUresult result = CUDA_SUCCESS;
         const struct tow_soft_graph *child = work->child.graph;
         for (size_t i = 0; i < child->count && result == CUDA_SUCCESS; i++) {
-            result = takes(condition, child->nodes[i]->type, &child->nodes[i]->work);
+            result =
+                graph_condition_takes(condition, child->nodes[i]->type, &child->nodes[i]->work);
         }
         return result;
     }
@@ -209,7 +210,7 @@ CUresult tow_soft_body_takes(const struct tow_soft_graph *graph, CUgraphNodeType
     if (type == CU_GRAPH_NODE_TYPE_CONDITIONAL && depth >= NESTING_MAX) {
         return CUDA_ERROR_NOT_SUPPORTED;
     }
-    return condition != NULL ? takes(condition, type, work) : CUDA_SUCCESS;
+    return condition != NULL ? graph_condition_takes(condition, type, work) : CUDA_SUCCESS;
 }
 
 /* ---- entry point ---- */

@@ -39,21 +39,21 @@ static void plan_unref(struct tow_soft_plan *plan)
     }
 }
 
-static size_t leaves(const struct tow_soft_graph *graph)
+static size_t graph_exec_leaves(const struct tow_soft_graph *graph)
 {
     size_t count = 0;
     for (size_t i = 0; i < graph->count; i++) {
         count += graph->nodes[i]->work.kind == TOW_SOFT_WORK_CHILD
-                     ? leaves(graph->nodes[i]->work.child.graph)
+                     ? graph_exec_leaves(graph->nodes[i]->work.child.graph)
                      : 1;
     }
     return count;
 }
 
-static int arrange(struct tow_soft_graph *graph, struct tow_soft_plan *plan);
+static int graph_exec_arrange(struct tow_soft_graph *graph, struct tow_soft_plan *plan);
 
-static int flatten(struct tow_soft_graph *graph, struct tow_soft_graph *into,
-                   struct tow_soft_plan *plan)
+static int graph_exec_flatten(struct tow_soft_graph *graph, struct tow_soft_graph *into,
+                              struct tow_soft_plan *plan)
 {
     struct tow_soft_node **order;
     int rc = tow_soft_graph_order(graph, &order);
@@ -63,7 +63,7 @@ static int flatten(struct tow_soft_graph *graph, struct tow_soft_graph *into,
     for (size_t i = 0; i < graph->count && rc == 0; i++) {
         struct tow_soft_work *work = &order[i]->work;
         if (work->kind == TOW_SOFT_WORK_CHILD) {
-            rc = flatten(work->child.graph, into, plan);
+            rc = graph_exec_flatten(work->child.graph, into, plan);
             continue;
         }
         if (work->kind == TOW_SOFT_WORK_RECORD) {
@@ -71,7 +71,7 @@ static int flatten(struct tow_soft_graph *graph, struct tow_soft_graph *into,
         }
         for (unsigned b = 0;
              work->kind == TOW_SOFT_WORK_BRANCH && b < work->branch.count && rc == 0; b++) {
-            rc = arrange(work->branch.bodies[b], plan);
+            rc = graph_exec_arrange(work->branch.bodies[b], plan);
         }
         into->order[into->order_count++] = order[i];
     }
@@ -79,10 +79,10 @@ static int flatten(struct tow_soft_graph *graph, struct tow_soft_graph *into,
     return rc;
 }
 
-static int arrange(struct tow_soft_graph *graph, struct tow_soft_plan *plan)
+static int graph_exec_arrange(struct tow_soft_graph *graph, struct tow_soft_plan *plan)
 {
-    graph->order = calloc(leaves(graph) + 1, sizeof *graph->order);
-    return graph->order != NULL ? flatten(graph, graph, plan) : -ENOMEM;
+    graph->order = calloc(graph_exec_leaves(graph) + 1, sizeof *graph->order);
+    return graph->order != NULL ? graph_exec_flatten(graph, graph, plan) : -ENOMEM;
 }
 
 static struct tow_soft_plan *plan_create(const struct tow_soft_graph *graph, bool auto_free,
@@ -97,7 +97,7 @@ static struct tow_soft_plan *plan_create(const struct tow_soft_graph *graph, boo
     plan->auto_free = auto_free;
     plan->graph = tow_soft_graph_copy(graph, true);
     if (plan->graph != NULL) {
-        *ret_error = arrange(plan->graph, plan);
+        *ret_error = graph_exec_arrange(plan->graph, plan);
     }
     if (*ret_error != 0) {
         plan_unref(plan);
@@ -399,8 +399,9 @@ const struct tow_soft_work_ops tow_soft_plan_ops = {plan_run, plan_fini, tow_sof
  * ---------------------------------------------------------------------------------------------------
  */
 
-static CUresult instantiate(CUgraphExec *phGraphExec, CUgraph hGraph, unsigned long long flags,
-                            CUgraphInstantiateResult *ret_reason)
+static CUresult graph_exec_instantiate(CUgraphExec *phGraphExec, CUgraph hGraph,
+                                       unsigned long long flags,
+                                       CUgraphInstantiateResult *ret_reason)
 {
     *ret_reason = CUDA_GRAPH_INSTANTIATE_ERROR;
     struct tow_soft_ctx *ctx;
@@ -459,7 +460,7 @@ static CUresult soft_cuGraphInstantiateWithFlags(CUgraphExec *phGraphExec, CUgra
                                                  unsigned long long flags)
 {
     CUgraphInstantiateResult reason;
-    return instantiate(phGraphExec, hGraph, flags, &reason);
+    return graph_exec_instantiate(phGraphExec, hGraph, flags, &reason);
 }
 
 static CUresult soft_cuGraphInstantiateWithParams(CUgraphExec *phGraphExec, CUgraph hGraph,
@@ -469,7 +470,7 @@ static CUresult soft_cuGraphInstantiateWithParams(CUgraphExec *phGraphExec, CUgr
         return CUDA_ERROR_INVALID_VALUE;
     }
     params->hErrNode_out = NULL;
-    return instantiate(phGraphExec, hGraph, params->flags, &params->result_out);
+    return graph_exec_instantiate(phGraphExec, hGraph, params->flags, &params->result_out);
 }
 
 static CUresult soft_cuGraphInstantiate_v2(CUgraphExec *phGraphExec, CUgraph hGraph,
@@ -662,8 +663,9 @@ static CUresult soft_cuGraphLaunch(CUgraphExec hGraph, CUstream hStream)
  * -------------------------------------------------------------------------------------------------------------
  */
 
-static CUgraphExecUpdateResult compare(struct tow_soft_graph *have, struct tow_soft_graph *want,
-                                       struct tow_soft_node **ret_bad)
+static CUgraphExecUpdateResult graph_exec_compare(struct tow_soft_graph *have,
+                                                  struct tow_soft_graph *want,
+                                                  struct tow_soft_node **ret_bad)
 {
     *ret_bad = NULL;
     if (have->count != want->count) {
@@ -698,7 +700,8 @@ static CUgraphExecUpdateResult compare(struct tow_soft_graph *have, struct tow_s
             return CU_GRAPH_EXEC_UPDATE_ERROR_PARAMETERS_CHANGED;
         }
         for (unsigned g = 0; g < inner_count(a); g++) {
-            CUgraphExecUpdateResult inner = compare(inner_at(a, g), inner_at(b, g), ret_bad);
+            CUgraphExecUpdateResult inner =
+                graph_exec_compare(inner_at(a, g), inner_at(b, g), ret_bad);
             if (inner != CU_GRAPH_EXEC_UPDATE_SUCCESS) {
                 return inner;
             }
@@ -717,14 +720,14 @@ static CUgraphExecUpdateResult compare(struct tow_soft_graph *have, struct tow_s
     return CU_GRAPH_EXEC_UPDATE_SUCCESS;
 }
 
-/* The work of `want` into the nodes of `have`, which compare() found alike. */
-static CUresult overwrite(struct tow_soft_graph *have, struct tow_soft_graph *want)
+/* The work of `want` into the nodes of `have`, which graph_exec_compare() found alike. */
+static CUresult graph_exec_overwrite(struct tow_soft_graph *have, struct tow_soft_graph *want)
 {
     for (size_t i = 0; i < have->count; i++) {
         struct tow_soft_node *a = have->nodes[i], *b = want->nodes[i];
         CUresult result = CUDA_SUCCESS;
         for (unsigned g = 0; g < inner_count(a) && result == CUDA_SUCCESS; g++) {
-            result = overwrite(inner_at(a, g), inner_at(b, g));
+            result = graph_exec_overwrite(inner_at(a, g), inner_at(b, g));
         }
         if (result != CUDA_SUCCESS) {
             return result;
@@ -760,14 +763,14 @@ static CUresult soft_cuGraphExecUpdate_v2(CUgraphExec hGraphExec, CUgraph hGraph
     }
     memset(resultInfo, 0, sizeof *resultInfo);
     struct tow_soft_node *bad;
-    resultInfo->result = compare(exec->plan->graph, graph, &bad);
+    resultInfo->result = graph_exec_compare(exec->plan->graph, graph, &bad);
     if (resultInfo->result != CU_GRAPH_EXEC_UPDATE_SUCCESS) {
         resultInfo->errorNode = bad != NULL ? TOW_SOFT_POINTER(bad->object.handle) : NULL;
         return tow_soft_leave(CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE);
     }
     result = tow_soft_exec_own(exec);
     if (result == CUDA_SUCCESS) {
-        result = overwrite(exec->plan->graph, graph);
+        result = graph_exec_overwrite(exec->plan->graph, graph);
     }
     return tow_soft_leave(result);
 }
@@ -804,12 +807,12 @@ CUresult tow_soft_exec_set_child(CUgraphExec hGraphExec, CUgraphNode hNode, CUgr
     if (result == CUDA_SUCCESS &&
         (graph == NULL || node == NULL || node->work.kind != TOW_SOFT_WORK_CHILD)) {
         result = CUDA_ERROR_INVALID_VALUE;
-    } else if (result == CUDA_SUCCESS &&
-               compare(node->work.child.graph, graph, &bad) != CU_GRAPH_EXEC_UPDATE_SUCCESS) {
+    } else if (result == CUDA_SUCCESS && graph_exec_compare(node->work.child.graph, graph, &bad) !=
+                                             CU_GRAPH_EXEC_UPDATE_SUCCESS) {
         result = CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE;
     }
     if (result == CUDA_SUCCESS) {
-        result = overwrite(node->work.child.graph, graph);
+        result = graph_exec_overwrite(node->work.child.graph, graph);
     }
     return tow_soft_leave(result);
 }

@@ -177,8 +177,9 @@ CUresult tow_soft_node_replace(struct tow_soft_node *node, struct tow_soft_work 
  * --------------------------------------------------------------------------------------------------
  */
 
-static CUresult add(CUgraphNode *phGraphNode, CUgraph hGraph, const CUgraphNode *dependencies,
-                    const CUgraphEdgeData *data, size_t count, CUgraphNodeParams *params)
+static CUresult graph_nodes_add(CUgraphNode *phGraphNode, CUgraph hGraph,
+                                const CUgraphNode *dependencies, const CUgraphEdgeData *data,
+                                size_t count, CUgraphNodeParams *params)
 {
     struct tow_soft_ctx *ctx = NULL;
     /* A node that does nothing needs no context. */
@@ -217,14 +218,15 @@ static CUresult soft_cuGraphAddNode_v2(CUgraphNode *phGraphNode, CUgraph hGraph,
                                        const CUgraphEdgeData *dependencyData,
                                        size_t numDependencies, CUgraphNodeParams *nodeParams)
 {
-    return add(phGraphNode, hGraph, dependencies, dependencyData, numDependencies, nodeParams);
+    return graph_nodes_add(phGraphNode, hGraph, dependencies, dependencyData, numDependencies,
+                           nodeParams);
 }
 
 static CUresult soft_cuGraphAddNode(CUgraphNode *phGraphNode, CUgraph hGraph,
                                     const CUgraphNode *dependencies, size_t numDependencies,
                                     CUgraphNodeParams *nodeParams)
 {
-    return add(phGraphNode, hGraph, dependencies, NULL, numDependencies, nodeParams);
+    return graph_nodes_add(phGraphNode, hGraph, dependencies, NULL, numDependencies, nodeParams);
 }
 
 /* Fills the union of the general form from one of the older ones. */
@@ -243,7 +245,7 @@ static CUresult soft_cuGraphAddKernelNode_v2(CUgraphNode *phGraphNode, CUgraph h
                                              const CUDA_KERNEL_NODE_PARAMS *nodeParams)
 {
     GENERAL(p, CU_GRAPH_NODE_TYPE_KERNEL, kernel, nodeParams, sizeof *nodeParams);
-    return add(phGraphNode, hGraph, dependencies, NULL, numDependencies, &p);
+    return graph_nodes_add(phGraphNode, hGraph, dependencies, NULL, numDependencies, &p);
 }
 
 static CUresult soft_cuGraphAddKernelNode(CUgraphNode *phGraphNode, CUgraph hGraph,
@@ -251,7 +253,7 @@ static CUresult soft_cuGraphAddKernelNode(CUgraphNode *phGraphNode, CUgraph hGra
                                           const CUDA_KERNEL_NODE_PARAMS_v1 *nodeParams)
 {
     GENERAL(p, CU_GRAPH_NODE_TYPE_KERNEL, kernel, nodeParams, sizeof *nodeParams);
-    return add(phGraphNode, hGraph, dependencies, NULL, numDependencies, &p);
+    return graph_nodes_add(phGraphNode, hGraph, dependencies, NULL, numDependencies, &p);
 }
 
 static CUresult soft_cuGraphAddMemcpyNode(CUgraphNode *phGraphNode, CUgraph hGraph,
@@ -260,7 +262,7 @@ static CUresult soft_cuGraphAddMemcpyNode(CUgraphNode *phGraphNode, CUgraph hGra
 {
     GENERAL(p, CU_GRAPH_NODE_TYPE_MEMCPY, memcpy.copyParams, copyParams, sizeof *copyParams);
     p.memcpy.copyCtx = ctx;
-    return add(phGraphNode, hGraph, dependencies, NULL, numDependencies, &p);
+    return graph_nodes_add(phGraphNode, hGraph, dependencies, NULL, numDependencies, &p);
 }
 
 static CUresult soft_cuGraphAddMemsetNode(CUgraphNode *phGraphNode, CUgraph hGraph,
@@ -270,7 +272,7 @@ static CUresult soft_cuGraphAddMemsetNode(CUgraphNode *phGraphNode, CUgraph hGra
 {
     GENERAL(p, CU_GRAPH_NODE_TYPE_MEMSET, memset, memsetParams, sizeof *memsetParams);
     p.memset.ctx = ctx;
-    return add(phGraphNode, hGraph, dependencies, NULL, numDependencies, &p);
+    return graph_nodes_add(phGraphNode, hGraph, dependencies, NULL, numDependencies, &p);
 }
 
 static CUresult soft_cuGraphAddHostNode(CUgraphNode *phGraphNode, CUgraph hGraph,
@@ -278,7 +280,7 @@ static CUresult soft_cuGraphAddHostNode(CUgraphNode *phGraphNode, CUgraph hGraph
                                         const CUDA_HOST_NODE_PARAMS *nodeParams)
 {
     GENERAL(p, CU_GRAPH_NODE_TYPE_HOST, host, nodeParams, sizeof *nodeParams);
-    return add(phGraphNode, hGraph, dependencies, NULL, numDependencies, &p);
+    return graph_nodes_add(phGraphNode, hGraph, dependencies, NULL, numDependencies, &p);
 }
 
 static CUresult soft_cuGraphAddChildGraphNode(CUgraphNode *phGraphNode, CUgraph hGraph,
@@ -286,14 +288,14 @@ static CUresult soft_cuGraphAddChildGraphNode(CUgraphNode *phGraphNode, CUgraph 
                                               size_t numDependencies, CUgraph childGraph)
 {
     CUgraphNodeParams p = {.type = CU_GRAPH_NODE_TYPE_GRAPH, .graph = {.graph = childGraph}};
-    return add(phGraphNode, hGraph, dependencies, NULL, numDependencies, &p);
+    return graph_nodes_add(phGraphNode, hGraph, dependencies, NULL, numDependencies, &p);
 }
 
 static CUresult soft_cuGraphAddEmptyNode(CUgraphNode *phGraphNode, CUgraph hGraph,
                                          const CUgraphNode *dependencies, size_t numDependencies)
 {
     CUgraphNodeParams p = {.type = CU_GRAPH_NODE_TYPE_EMPTY};
-    return add(phGraphNode, hGraph, dependencies, NULL, numDependencies, &p);
+    return graph_nodes_add(phGraphNode, hGraph, dependencies, NULL, numDependencies, &p);
 }
 
 static CUresult soft_cuGraphAddEventRecordNode(CUgraphNode *phGraphNode, CUgraph hGraph,
@@ -302,7 +304,7 @@ static CUresult soft_cuGraphAddEventRecordNode(CUgraphNode *phGraphNode, CUgraph
 {
     CUgraphNodeParams p = {.type = CU_GRAPH_NODE_TYPE_EVENT_RECORD,
                            .eventRecord = {.event = event}};
-    return add(phGraphNode, hGraph, dependencies, NULL, numDependencies, &p);
+    return graph_nodes_add(phGraphNode, hGraph, dependencies, NULL, numDependencies, &p);
 }
 
 static CUresult soft_cuGraphAddEventWaitNode(CUgraphNode *phGraphNode, CUgraph hGraph,
@@ -310,7 +312,7 @@ static CUresult soft_cuGraphAddEventWaitNode(CUgraphNode *phGraphNode, CUgraph h
                                              size_t numDependencies, CUevent event)
 {
     CUgraphNodeParams p = {.type = CU_GRAPH_NODE_TYPE_WAIT_EVENT, .eventWait = {.event = event}};
-    return add(phGraphNode, hGraph, dependencies, NULL, numDependencies, &p);
+    return graph_nodes_add(phGraphNode, hGraph, dependencies, NULL, numDependencies, &p);
 }
 
 static CUresult soft_cuGraphAddBatchMemOpNode(CUgraphNode *phGraphNode, CUgraph hGraph,
@@ -319,7 +321,7 @@ static CUresult soft_cuGraphAddBatchMemOpNode(CUgraphNode *phGraphNode, CUgraph 
                                               const CUDA_BATCH_MEM_OP_NODE_PARAMS *nodeParams)
 {
     GENERAL(p, CU_GRAPH_NODE_TYPE_BATCH_MEM_OP, memOp, nodeParams, sizeof *nodeParams);
-    return add(phGraphNode, hGraph, dependencies, NULL, numDependencies, &p);
+    return graph_nodes_add(phGraphNode, hGraph, dependencies, NULL, numDependencies, &p);
 }
 
 static CUresult soft_cuGraphAddMemAllocNode(CUgraphNode *phGraphNode, CUgraph hGraph,
@@ -327,7 +329,7 @@ static CUresult soft_cuGraphAddMemAllocNode(CUgraphNode *phGraphNode, CUgraph hG
                                             CUDA_MEM_ALLOC_NODE_PARAMS *nodeParams)
 {
     GENERAL(p, CU_GRAPH_NODE_TYPE_MEM_ALLOC, alloc, nodeParams, sizeof *nodeParams);
-    CUresult result = add(phGraphNode, hGraph, dependencies, NULL, numDependencies, &p);
+    CUresult result = graph_nodes_add(phGraphNode, hGraph, dependencies, NULL, numDependencies, &p);
     if (result == CUDA_SUCCESS) {
         nodeParams->dptr = p.alloc.dptr;
     }
@@ -339,7 +341,7 @@ static CUresult soft_cuGraphAddMemFreeNode(CUgraphNode *phGraphNode, CUgraph hGr
                                            CUdeviceptr dptr)
 {
     CUgraphNodeParams p = {.type = CU_GRAPH_NODE_TYPE_MEM_FREE, .free = {.dptr = dptr}};
-    return add(phGraphNode, hGraph, dependencies, NULL, numDependencies, &p);
+    return graph_nodes_add(phGraphNode, hGraph, dependencies, NULL, numDependencies, &p);
 }
 
 /* ---- asking
@@ -564,8 +566,8 @@ static bool is_settable(CUgraphNodeType type)
 }
 
 /* In a graph (exec NULL) or in an instance of it. */
-static CUresult change(CUgraphExec hExec, bool in_exec, CUgraphNode hNode,
-                       const CUgraphNodeParams *params)
+static CUresult graph_nodes_change(CUgraphExec hExec, bool in_exec, CUgraphNode hNode,
+                                   const CUgraphNodeParams *params)
 {
     struct tow_soft_ctx *ctx;
     CUresult result = tow_soft_enter(&ctx);
@@ -605,7 +607,7 @@ static CUresult change(CUgraphExec hExec, bool in_exec, CUgraphNode hNode,
 
 static CUresult soft_cuGraphNodeSetParams(CUgraphNode hNode, CUgraphNodeParams *nodeParams)
 {
-    return change(NULL, false, hNode, nodeParams);
+    return graph_nodes_change(NULL, false, hNode, nodeParams);
 }
 
 static CUresult soft_cuGraphExecNodeSetParams(CUgraphExec hGraphExec, CUgraphNode hNode,
@@ -613,41 +615,41 @@ static CUresult soft_cuGraphExecNodeSetParams(CUgraphExec hGraphExec, CUgraphNod
 {
     return nodeParams != NULL && nodeParams->type == CU_GRAPH_NODE_TYPE_GRAPH
                ? tow_soft_exec_set_child(hGraphExec, hNode, nodeParams->graph.graph)
-               : change(hGraphExec, true, hNode, nodeParams);
+               : graph_nodes_change(hGraphExec, true, hNode, nodeParams);
 }
 
 static CUresult soft_cuGraphKernelNodeSetParams_v2(CUgraphNode hNode,
                                                    const CUDA_KERNEL_NODE_PARAMS *nodeParams)
 {
     GENERAL(p, CU_GRAPH_NODE_TYPE_KERNEL, kernel, nodeParams, sizeof *nodeParams);
-    return change(NULL, false, hNode, &p);
+    return graph_nodes_change(NULL, false, hNode, &p);
 }
 
 static CUresult soft_cuGraphKernelNodeSetParams(CUgraphNode hNode,
                                                 const CUDA_KERNEL_NODE_PARAMS_v1 *nodeParams)
 {
     GENERAL(p, CU_GRAPH_NODE_TYPE_KERNEL, kernel, nodeParams, sizeof *nodeParams);
-    return change(NULL, false, hNode, &p);
+    return graph_nodes_change(NULL, false, hNode, &p);
 }
 
 static CUresult soft_cuGraphExecKernelNodeSetParams_v2(CUgraphExec hGraphExec, CUgraphNode hNode,
                                                        const CUDA_KERNEL_NODE_PARAMS *nodeParams)
 {
     GENERAL(p, CU_GRAPH_NODE_TYPE_KERNEL, kernel, nodeParams, sizeof *nodeParams);
-    return change(hGraphExec, true, hNode, &p);
+    return graph_nodes_change(hGraphExec, true, hNode, &p);
 }
 
 static CUresult soft_cuGraphExecKernelNodeSetParams(CUgraphExec hGraphExec, CUgraphNode hNode,
                                                     const CUDA_KERNEL_NODE_PARAMS_v1 *nodeParams)
 {
     GENERAL(p, CU_GRAPH_NODE_TYPE_KERNEL, kernel, nodeParams, sizeof *nodeParams);
-    return change(hGraphExec, true, hNode, &p);
+    return graph_nodes_change(hGraphExec, true, hNode, &p);
 }
 
 static CUresult soft_cuGraphMemcpyNodeSetParams(CUgraphNode hNode, const CUDA_MEMCPY3D *nodeParams)
 {
     GENERAL(p, CU_GRAPH_NODE_TYPE_MEMCPY, memcpy.copyParams, nodeParams, sizeof *nodeParams);
-    return change(NULL, false, hNode, &p);
+    return graph_nodes_change(NULL, false, hNode, &p);
 }
 
 static CUresult soft_cuGraphExecMemcpyNodeSetParams(CUgraphExec hGraphExec, CUgraphNode hNode,
@@ -655,14 +657,14 @@ static CUresult soft_cuGraphExecMemcpyNodeSetParams(CUgraphExec hGraphExec, CUgr
 {
     GENERAL(p, CU_GRAPH_NODE_TYPE_MEMCPY, memcpy.copyParams, copyParams, sizeof *copyParams);
     p.memcpy.copyCtx = ctx;
-    return change(hGraphExec, true, hNode, &p);
+    return graph_nodes_change(hGraphExec, true, hNode, &p);
 }
 
 static CUresult soft_cuGraphMemsetNodeSetParams(CUgraphNode hNode,
                                                 const CUDA_MEMSET_NODE_PARAMS *nodeParams)
 {
     GENERAL(p, CU_GRAPH_NODE_TYPE_MEMSET, memset, nodeParams, sizeof *nodeParams);
-    return change(NULL, false, hNode, &p);
+    return graph_nodes_change(NULL, false, hNode, &p);
 }
 
 static CUresult soft_cuGraphExecMemsetNodeSetParams(CUgraphExec hGraphExec, CUgraphNode hNode,
@@ -671,34 +673,34 @@ static CUresult soft_cuGraphExecMemsetNodeSetParams(CUgraphExec hGraphExec, CUgr
 {
     GENERAL(p, CU_GRAPH_NODE_TYPE_MEMSET, memset, memsetParams, sizeof *memsetParams);
     p.memset.ctx = ctx;
-    return change(hGraphExec, true, hNode, &p);
+    return graph_nodes_change(hGraphExec, true, hNode, &p);
 }
 
 static CUresult soft_cuGraphHostNodeSetParams(CUgraphNode hNode,
                                               const CUDA_HOST_NODE_PARAMS *nodeParams)
 {
     GENERAL(p, CU_GRAPH_NODE_TYPE_HOST, host, nodeParams, sizeof *nodeParams);
-    return change(NULL, false, hNode, &p);
+    return graph_nodes_change(NULL, false, hNode, &p);
 }
 
 static CUresult soft_cuGraphExecHostNodeSetParams(CUgraphExec hGraphExec, CUgraphNode hNode,
                                                   const CUDA_HOST_NODE_PARAMS *nodeParams)
 {
     GENERAL(p, CU_GRAPH_NODE_TYPE_HOST, host, nodeParams, sizeof *nodeParams);
-    return change(hGraphExec, true, hNode, &p);
+    return graph_nodes_change(hGraphExec, true, hNode, &p);
 }
 
 static CUresult soft_cuGraphEventRecordNodeSetEvent(CUgraphNode hNode, CUevent event)
 {
     CUgraphNodeParams p = {.type = CU_GRAPH_NODE_TYPE_EVENT_RECORD,
                            .eventRecord = {.event = event}};
-    return change(NULL, false, hNode, &p);
+    return graph_nodes_change(NULL, false, hNode, &p);
 }
 
 static CUresult soft_cuGraphEventWaitNodeSetEvent(CUgraphNode hNode, CUevent event)
 {
     CUgraphNodeParams p = {.type = CU_GRAPH_NODE_TYPE_WAIT_EVENT, .eventWait = {.event = event}};
-    return change(NULL, false, hNode, &p);
+    return graph_nodes_change(NULL, false, hNode, &p);
 }
 
 static CUresult soft_cuGraphExecEventRecordNodeSetEvent(CUgraphExec hGraphExec, CUgraphNode hNode,
@@ -706,21 +708,21 @@ static CUresult soft_cuGraphExecEventRecordNodeSetEvent(CUgraphExec hGraphExec, 
 {
     CUgraphNodeParams p = {.type = CU_GRAPH_NODE_TYPE_EVENT_RECORD,
                            .eventRecord = {.event = event}};
-    return change(hGraphExec, true, hNode, &p);
+    return graph_nodes_change(hGraphExec, true, hNode, &p);
 }
 
 static CUresult soft_cuGraphExecEventWaitNodeSetEvent(CUgraphExec hGraphExec, CUgraphNode hNode,
                                                       CUevent event)
 {
     CUgraphNodeParams p = {.type = CU_GRAPH_NODE_TYPE_WAIT_EVENT, .eventWait = {.event = event}};
-    return change(hGraphExec, true, hNode, &p);
+    return graph_nodes_change(hGraphExec, true, hNode, &p);
 }
 
 static CUresult soft_cuGraphBatchMemOpNodeSetParams(CUgraphNode hNode,
                                                     const CUDA_BATCH_MEM_OP_NODE_PARAMS *nodeParams)
 {
     GENERAL(p, CU_GRAPH_NODE_TYPE_BATCH_MEM_OP, memOp, nodeParams, sizeof *nodeParams);
-    return change(NULL, false, hNode, &p);
+    return graph_nodes_change(NULL, false, hNode, &p);
 }
 
 static CUresult
@@ -728,7 +730,7 @@ soft_cuGraphExecBatchMemOpNodeSetParams(CUgraphExec hGraphExec, CUgraphNode hNod
                                         const CUDA_BATCH_MEM_OP_NODE_PARAMS *nodeParams)
 {
     GENERAL(p, CU_GRAPH_NODE_TYPE_BATCH_MEM_OP, memOp, nodeParams, sizeof *nodeParams);
-    return change(hGraphExec, true, hNode, &p);
+    return graph_nodes_change(hGraphExec, true, hNode, &p);
 }
 
 /* ---- attributes of kernel nodes

@@ -24,7 +24,7 @@ static struct tow_soft_space space; /* guarded by tow_soft.lock, as all of this 
 static struct tow_soft_hole quarantine[QUARANTINE];
 static unsigned quarantine_next;
 
-static void *reserve(uint64_t base, uint64_t size)
+static void *arena_reserve(uint64_t base, uint64_t size)
 {
     int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
     if (base != 0) {
@@ -56,19 +56,19 @@ int tow_soft_arena_open(uint64_t base, char *why, size_t why_size)
     for (size_t s = 0; s < sizeof sizes / sizeof *sizes && at == NULL; s++) {
         size = sizes[s];
         if (base != 0) {
-            at = reserve(base, size);
+            at = arena_reserve(base, size);
             continue;
         }
 #ifdef __SANITIZE_THREAD__
         /* TSan only has shadow memory for where the kernel puts mappings by itself. */
-        at = reserve(0, size <= 256 * GIB ? size : 256 * GIB);
+        at = arena_reserve(0, size <= 256 * GIB ? size : 256 * GIB);
         size = size <= 256 * GIB ? size : 256 * GIB;
 #else
         for (size_t b = 0; b < sizeof bases / sizeof *bases && at == NULL; b++) {
-            at = reserve(bases[b], size);
+            at = arena_reserve(bases[b], size);
         }
         if (at == NULL) {
-            at = reserve(0, size);
+            at = arena_reserve(0, size);
         }
 #endif
     }

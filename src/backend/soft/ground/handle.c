@@ -21,7 +21,7 @@ static uint32_t slot_count, slot_capacity, free_head; /* free_head: index + 1 */
 
 /* Bits 0-3 zero, 4-27 index, 28-47 generation, 48-55 kind, 60 set: never a small number, never an
  * address of this process. */
-static uint64_t encode(enum tow_soft_kind kind, uint32_t generation, uint32_t index)
+static uint64_t handle_encode(enum tow_soft_kind kind, uint32_t generation, uint32_t index)
 {
     return UINT64_C(1) << 60 | (uint64_t)kind << 48 |
            (uint64_t)(generation & GENERATION_MASK) << 28 | (uint64_t)index << 4;
@@ -60,7 +60,7 @@ int tow_soft_object_add(struct tow_soft_object *object, enum tow_soft_kind kind,
     }
     slots[index].generation = (slots[index].generation + 1) & GENERATION_MASK;
     slots[index].object = object;
-    object->handle = encode(kind, slots[index].generation, index);
+    object->handle = handle_encode(kind, slots[index].generation, index);
     object->kind = kind;
     object->ctx = ctx;
     object->prev = NULL;

@@ -49,7 +49,7 @@ void tow_soft_index_fini(void)
 #define GET(field) atomic_load_explicit(&(field), memory_order_relaxed)
 #define PUT(field, value) atomic_store_explicit(&(field), (value), memory_order_relaxed)
 
-static void move(struct packed *to, struct packed *from)
+static void index_move(struct packed *to, struct packed *from)
 {
     PUT(to->low, GET(from->low));
     PUT(to->high, GET(from->high));
@@ -95,7 +95,7 @@ int tow_soft_index_add(const struct tow_soft_entry *entry)
     }
     uint64_t at = upper_bound(entry->low, n);
     for (uint64_t i = n; i > at; i--) {
-        move(&entries[i], &entries[i - 1]);
+        index_move(&entries[i], &entries[i - 1]);
     }
     PUT(entries[at].low, entry->low);
     PUT(entries[at].high, entry->high);
@@ -106,7 +106,7 @@ int tow_soft_index_add(const struct tow_soft_entry *entry)
     return 0;
 }
 
-static void unpack(struct packed *from, struct tow_soft_entry *ret_entry)
+static void index_unpack(struct packed *from, struct tow_soft_entry *ret_entry)
 {
     ret_entry->low = GET(from->low);
     ret_entry->high = GET(from->high);
@@ -122,10 +122,10 @@ bool tow_soft_index_remove(uint64_t low, struct tow_soft_entry *ret_entry)
     bool found = at > 0 && GET(entries[at - 1].low) == low;
     if (found) {
         if (ret_entry != NULL) {
-            unpack(&entries[at - 1], ret_entry);
+            index_unpack(&entries[at - 1], ret_entry);
         }
         for (uint64_t i = at; i < n; i++) {
-            move(&entries[i - 1], &entries[i]);
+            index_move(&entries[i - 1], &entries[i]);
         }
         PUT(count, n - 1);
     }
@@ -155,7 +155,7 @@ bool tow_soft_index_find(uint64_t address, struct tow_soft_entry *ret_entry)
         uint64_t at = upper_bound(address, n < ENTRIES_MAX ? n : ENTRIES_MAX);
         bool found = false;
         if (at > 0) {
-            unpack(&entries[at - 1], ret_entry);
+            index_unpack(&entries[at - 1], ret_entry);
             found = address < ret_entry->high && address >= ret_entry->low;
         }
         /* A read-modify-write of nothing orders the loads above before it, where a fence would do

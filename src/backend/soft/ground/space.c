@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static int grow(struct tow_soft_space *space)
+static int space_grow(struct tow_soft_space *space)
 {
     if (space->count < space->capacity) {
         return 0;
@@ -25,7 +25,7 @@ static int grow(struct tow_soft_space *space)
 int tow_soft_space_init(struct tow_soft_space *space, uint64_t base, uint64_t size)
 {
     memset(space, 0, sizeof *space);
-    int rc = grow(space);
+    int rc = space_grow(space);
     if (rc == 0) {
         space->holes[0] = (struct tow_soft_hole){base, size};
         space->count = 1;
@@ -40,13 +40,13 @@ void tow_soft_space_fini(struct tow_soft_space *space)
 }
 
 /* Cuts [base, base + size) out of hole i, which holds it. */
-static int cut(struct tow_soft_space *space, size_t i, uint64_t base, uint64_t size)
+static int space_cut(struct tow_soft_space *space, size_t i, uint64_t base, uint64_t size)
 {
     struct tow_soft_hole *hole = &space->holes[i];
     uint64_t before = base - hole->base;
     uint64_t after = hole->base + hole->size - (base + size);
     if (before != 0 && after != 0) {
-        if (grow(space) != 0) {
+        if (space_grow(space) != 0) {
             return -ENOMEM;
         }
         hole = &space->holes[i];
@@ -75,7 +75,7 @@ int tow_soft_space_take(struct tow_soft_space *space, uint64_t size, uint64_t al
             hole.size - (base - hole.base) < size) {
             continue;
         }
-        int rc = cut(space, i, base, size);
+        int rc = space_cut(space, i, base, size);
         if (rc == 0) {
             *ret_base = base;
         }
@@ -108,7 +108,7 @@ int tow_soft_space_give(struct tow_soft_space *space, uint64_t base, uint64_t si
         space->holes[low].base = base;
         space->holes[low].size += size;
     } else {
-        if (grow(space) != 0) {
+        if (space_grow(space) != 0) {
             return -ENOMEM;
         }
         memmove(&space->holes[low + 1], &space->holes[low],

@@ -195,7 +195,7 @@ static struct opened *find_opened(const struct wire_handle *handle)
     return o;
 }
 
-static void release(void *object, uint64_t base, uint64_t size)
+static void ipc_release(void *object, uint64_t base, uint64_t size)
 {
     (void)object;
     tow_soft_arena_decommit(base, size);
@@ -209,7 +209,7 @@ static void opened_gone(struct tow_soft_alloc *alloc)
         struct opened *o = *at;
         if (o->alloc == alloc) {
             *at = o->next;
-            tow_soft_retire(release, NULL, o->pages_base, o->handle.pages);
+            tow_soft_retire(ipc_release, NULL, o->pages_base, o->handle.pages);
             free(o);
             return;
         }

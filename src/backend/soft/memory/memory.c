@@ -30,8 +30,8 @@ static CUresult soft_cuMemGetInfo_v2(size_t *free_bytes, size_t *total)
     return tow_soft_leave(CUDA_SUCCESS);
 }
 
-static CUresult allocate(CUdeviceptr *dptr, size_t size, enum tow_soft_alloc_kind kind,
-                         unsigned flags)
+static CUresult memory_allocate(CUdeviceptr *dptr, size_t size, enum tow_soft_alloc_kind kind,
+                                unsigned flags)
 {
     struct tow_soft_ctx *ctx;
     CUresult result = tow_soft_enter(&ctx);
@@ -54,7 +54,7 @@ static CUresult allocate(CUdeviceptr *dptr, size_t size, enum tow_soft_alloc_kin
 
 static CUresult soft_cuMemAlloc_v2(CUdeviceptr *dptr, size_t bytesize)
 {
-    return allocate(dptr, bytesize, TOW_SOFT_MEM_DEVICE, 0);
+    return memory_allocate(dptr, bytesize, TOW_SOFT_MEM_DEVICE, 0);
 }
 
 static CUresult soft_cuMemAllocPitch_v2(CUdeviceptr *dptr, size_t *pPitch, size_t WidthInBytes,
@@ -71,7 +71,7 @@ static CUresult soft_cuMemAllocPitch_v2(CUdeviceptr *dptr, size_t *pPitch, size_
     if (WidthInBytes > 2147483647 || __builtin_mul_overflow(pitch, Height, &size)) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    CUresult result = allocate(dptr, size, TOW_SOFT_MEM_DEVICE, 0);
+    CUresult result = memory_allocate(dptr, size, TOW_SOFT_MEM_DEVICE, 0);
     if (result == CUDA_SUCCESS) {
         *pPitch = pitch;
     }
@@ -245,7 +245,7 @@ static CUresult soft_cuMemAllocManaged(CUdeviceptr *dptr, size_t bytesize, unsig
         CUresult entered = tow_soft_enter(&ctx);
         return entered == CUDA_SUCCESS ? tow_soft_leave(CUDA_ERROR_INVALID_VALUE) : entered;
     }
-    return allocate(dptr, bytesize, TOW_SOFT_MEM_MANAGED, flags);
+    return memory_allocate(dptr, bytesize, TOW_SOFT_MEM_MANAGED, flags);
 }
 
 static CUresult soft_cuMemHostRegister_v2(void *p, size_t bytesize, unsigned int Flags)
@@ -698,9 +698,9 @@ static CUresult soft_cuMemRangeGetAttribute(void *data, size_t dataSize,
     return soft_cuMemRangeGetAttributes(&data, &dataSize, &attribute, 1, devPtr, count);
 }
 
-static CUresult batch(const CUdeviceptr *dptrs, const size_t *sizes, size_t count,
-                      const CUmemLocation *locations, const size_t *first, size_t location_count,
-                      unsigned long long flags, CUstream hStream)
+static CUresult memory_batch(const CUdeviceptr *dptrs, const size_t *sizes, size_t count,
+                             const CUmemLocation *locations, const size_t *first,
+                             size_t location_count, unsigned long long flags, CUstream hStream)
 {
     struct tow_soft_ctx *ctx;
     CUresult result = tow_soft_enter(&ctx);
@@ -739,14 +739,14 @@ static CUresult soft_cuMemPrefetchBatchAsync(CUdeviceptr *dptrs, size_t *sizes, 
     if (prefetchLocs == NULL) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    return batch(dptrs, sizes, count, prefetchLocs, prefetchLocIdxs, numPrefetchLocs, flags,
-                 hStream);
+    return memory_batch(dptrs, sizes, count, prefetchLocs, prefetchLocIdxs, numPrefetchLocs, flags,
+                        hStream);
 }
 
 static CUresult soft_cuMemDiscardBatchAsync(CUdeviceptr *dptrs, size_t *sizes, size_t count,
                                             unsigned long long flags, CUstream hStream)
 {
-    return batch(dptrs, sizes, count, NULL, NULL, 0, flags, hStream);
+    return memory_batch(dptrs, sizes, count, NULL, NULL, 0, flags, hStream);
 }
 
 void tow_soft_fill_memory(struct tow_driver *driver)

@@ -100,7 +100,7 @@ static void pool_free(struct tow_soft_pool *pool)
 }
 
 /* What is not in use goes back, down to `keep` bytes. */
-static void release(struct tow_soft_pool *pool, uint64_t keep)
+static void pool_release(struct tow_soft_pool *pool, uint64_t keep)
 {
     uint64_t least = pool->used > keep ? pool->used : keep;
     pool->reserved = pool->reserved < least ? pool->reserved : least;
@@ -116,7 +116,7 @@ static void pool_released(struct tow_soft_alloc *alloc)
         tow_soft_space_give(&pool->parts, alloc->file_offset, alloc->reserved);
     }
     pool->used -= alloc->reserved;
-    release(pool, pool->threshold);
+    pool_release(pool, pool->threshold);
     pool->live--;
     if (pool->destroyed && pool->live == 0) {
         pool_free(pool);
@@ -130,7 +130,7 @@ void tow_soft_pools_fini(void)
     }
 }
 
-static struct tow_soft_pool *lookup(CUmemoryPool handle)
+static struct tow_soft_pool *pool_lookup(CUmemoryPool handle)
 {
     return tow_soft_lookup(TOW_SOFT_POOL, TOW_SOFT_HANDLE(handle));
 }
@@ -141,7 +141,7 @@ static CUresult enter_pool(CUmemoryPool handle, struct tow_soft_pool **ret_pool)
     if (result != CUDA_SUCCESS) {
         return result;
     }
-    *ret_pool = lookup(handle);
+    *ret_pool = pool_lookup(handle);
     return *ret_pool != NULL ? CUDA_SUCCESS : tow_soft_leave(CUDA_ERROR_INVALID_VALUE);
 }
 
@@ -190,7 +190,7 @@ static CUresult soft_cuDeviceSetMemPool(CUdevice dev, CUmemoryPool handle)
     if (result != CUDA_SUCCESS) {
         return result;
     }
-    struct tow_soft_pool *pool = lookup(handle);
+    struct tow_soft_pool *pool = pool_lookup(handle);
     if (pool == NULL || pool->device != device->ordinal || pool->imported) {
         return tow_soft_leave(CUDA_ERROR_INVALID_VALUE);
     }
@@ -292,7 +292,7 @@ static CUresult soft_cuMemPoolTrimTo(CUmemoryPool handle, size_t minBytesToKeep)
     if (result != CUDA_SUCCESS) {
         return result;
     }
-    release(pool, minBytesToKeep);
+    pool_release(pool, minBytesToKeep);
     return tow_soft_leave(CUDA_SUCCESS);
 }
 
@@ -544,7 +544,7 @@ static CUresult alloc_async(CUdeviceptr *dptr, size_t bytesize, bool named, CUme
     }
     struct tow_soft_pool *pool = NULL;
     if (result == CUDA_SUCCESS) {
-        pool = named ? lookup(handle) : stream->object.ctx->device->pool;
+        pool = named ? pool_lookup(handle) : stream->object.ctx->device->pool;
         result = pool == NULL || pool->imported ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;
     }
     if (result == CUDA_SUCCESS && stream->capture != NULL) {
@@ -713,7 +713,7 @@ static CUresult soft_cuMemPoolImportPointer(CUdeviceptr *ptr_out, CUmemoryPool h
     if (result != CUDA_SUCCESS) {
         return result;
     }
-    struct tow_soft_pool *pool = lookup(handle);
+    struct tow_soft_pool *pool = pool_lookup(handle);
     struct export_data data;
     if (ptr_out == NULL || pool == NULL || !pool->imported || shareData == NULL) {
         return tow_soft_leave(CUDA_ERROR_INVALID_VALUE);

@@ -55,7 +55,7 @@ const struct tow_ptx_texture *tow_soft_texture_get(uint64_t handle)
     return &object->is;
 }
 
-static int publish(struct tex_object *object)
+static int texture_publish(struct tex_object *object)
 {
     uint32_t index = (uint32_t)(object->object.handle >> 4 & 0xffffff);
     if (atomic_load(&chunks[index / CHUNK]) == NULL) {
@@ -339,7 +339,7 @@ static CUresult object_create(enum tow_soft_kind kind, const CUDA_RESOURCE_DESC 
         return tow_soft_leave(result != CUDA_SUCCESS ? result : CUDA_ERROR_OUT_OF_MEMORY);
     }
     object->key = object->object.handle;
-    if (publish(object) != 0) {
+    if (texture_publish(object) != 0) {
         tow_soft_object_remove(&object->object);
         object_free(object, 0, 0);
         return tow_soft_leave(CUDA_ERROR_OUT_OF_MEMORY);

@@ -39,7 +39,7 @@ static void limits_reset(struct tow_soft_ctx *ctx)
 }
 
 /* Makes a context usable: fresh, or a primary one that is retained again. */
-static int activate(struct tow_soft_ctx *ctx)
+static int context_activate(struct tow_soft_ctx *ctx)
 {
     ctx->error = CUDA_SUCCESS;
     atomic_store(&ctx->stop, false);
@@ -71,7 +71,7 @@ int tow_soft_ctx_create(struct tow_soft_device *device, unsigned flags, bool pri
     ctx->version = 3020;
     tow_mutex_init(&ctx->heap_lock, SOFT_HEAP);
     tow_mutex_init(&ctx->print_lock, SOFT_PRINT);
-    if (!primary && activate(ctx) != 0) {
+    if (!primary && context_activate(ctx) != 0) {
         tow_soft_ctx_free(ctx);
         return -ENOMEM;
     }
@@ -200,7 +200,7 @@ static CUresult soft_cuDevicePrimaryCtxRetain(CUcontext *pctx, CUdevice dev)
     if (!ctx->alive && device->ruined) {
         return tow_soft_leave(CUDA_ERROR_DEVICE_UNAVAILABLE);
     }
-    if (!ctx->alive && activate(ctx) != 0) {
+    if (!ctx->alive && context_activate(ctx) != 0) {
         return tow_soft_leave(CUDA_ERROR_OUT_OF_MEMORY);
     }
     ctx->retains++;
@@ -263,7 +263,7 @@ static CUresult ruined_by(const struct tow_soft_device *device)
     return error;
 }
 
-static CUresult create(CUcontext *pctx, unsigned int flags, CUdevice dev)
+static CUresult context_create(CUcontext *pctx, unsigned int flags, CUdevice dev)
 {
     DEVICE_LOCKED(device, dev);
     if (pctx == NULL || !flags_ok(flags)) {
@@ -288,7 +288,7 @@ static CUresult create(CUcontext *pctx, unsigned int flags, CUdevice dev)
 
 static CUresult soft_cuCtxCreate_v2(CUcontext *pctx, unsigned int flags, CUdevice dev)
 {
-    return create(pctx, flags, dev);
+    return context_create(pctx, flags, dev);
 }
 
 static CUresult soft_cuCtxCreate_v3(CUcontext *pctx, CUexecAffinityParam *paramsArray,
@@ -297,7 +297,7 @@ static CUresult soft_cuCtxCreate_v3(CUcontext *pctx, CUexecAffinityParam *params
     if (numParams != 0 && paramsArray != NULL) {
         return CUDA_ERROR_UNSUPPORTED_EXEC_AFFINITY;
     }
-    return create(pctx, flags, dev);
+    return context_create(pctx, flags, dev);
 }
 
 static CUresult soft_cuCtxCreate_v4(CUcontext *pctx, CUctxCreateParams *ctxCreateParams,
@@ -311,7 +311,7 @@ static CUresult soft_cuCtxCreate_v4(CUcontext *pctx, CUctxCreateParams *ctxCreat
             return CUDA_ERROR_UNSUPPORTED_EXEC_AFFINITY;
         }
     }
-    return create(pctx, flags, dev);
+    return context_create(pctx, flags, dev);
 }
 
 static CUresult soft_cuCtxDestroy(CUcontext handle)
@@ -491,7 +491,7 @@ static CUresult soft_cuCtxGetId(CUcontext handle, unsigned long long *ctxId)
     return tow_soft_leave(CUDA_SUCCESS);
 }
 
-static CUresult synchronize(struct tow_soft_ctx *ctx)
+static CUresult context_synchronize(struct tow_soft_ctx *ctx)
 {
     CUresult result = tow_soft_capture_forbid_all(ctx);
     if (result != CUDA_SUCCESS) {
@@ -505,14 +505,14 @@ static CUresult soft_cuCtxSynchronize(void)
 {
     struct tow_soft_ctx *ctx;
     CUresult result = tow_soft_enter(&ctx);
-    return result == CUDA_SUCCESS ? synchronize(ctx) : result;
+    return result == CUDA_SUCCESS ? context_synchronize(ctx) : result;
 }
 
 static CUresult soft_cuCtxSynchronize_v2(CUcontext handle)
 {
     struct tow_soft_ctx *ctx;
     CUresult result = enter_ctx(handle, &ctx);
-    return result == CUDA_SUCCESS ? synchronize(ctx) : result;
+    return result == CUDA_SUCCESS ? context_synchronize(ctx) : result;
 }
 
 static CUresult soft_cuCtxSetLimit(CUlimit limit, size_t value)
@@ -716,7 +716,7 @@ static CUresult soft_cuCtxDetach(CUcontext handle)
     return soft_cuCtxDestroy(handle);
 }
 
-static CUresult peer(CUcontext peerContext, bool enable)
+static CUresult context_peer(CUcontext peerContext, bool enable)
 {
     struct tow_soft_ctx *ctx;
     CUresult result = tow_soft_enter(&ctx);
@@ -742,12 +742,12 @@ static CUresult peer(CUcontext peerContext, bool enable)
 
 static CUresult soft_cuCtxEnablePeerAccess(CUcontext peerContext, unsigned int Flags)
 {
-    return Flags != 0 ? CUDA_ERROR_INVALID_VALUE : peer(peerContext, true);
+    return Flags != 0 ? CUDA_ERROR_INVALID_VALUE : context_peer(peerContext, true);
 }
 
 static CUresult soft_cuCtxDisablePeerAccess(CUcontext peerContext)
 {
-    return peer(peerContext, false);
+    return context_peer(peerContext, false);
 }
 
 void tow_soft_fill_context(struct tow_driver *driver)

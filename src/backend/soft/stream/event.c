@@ -81,7 +81,8 @@ CUresult tow_soft_event_renew(struct tow_soft_event *event, struct tow_soft_mark
     return result;
 }
 
-static CUresult record(struct tow_soft_event *event, struct tow_soft_stream *stream, bool external)
+static CUresult event_record(struct tow_soft_event *event, struct tow_soft_stream *stream,
+                             bool external)
 {
     bool captured = false;
     CUresult result = tow_soft_capture_record(stream, event, external, &captured);
@@ -105,7 +106,7 @@ static CUresult record(struct tow_soft_event *event, struct tow_soft_stream *str
 
 CUresult tow_soft_event_record(struct tow_soft_event *event, struct tow_soft_stream *stream)
 {
-    return record(event, stream, false);
+    return event_record(event, stream, false);
 }
 
 static CUresult soft_cuEventRecordWithFlags(CUevent hEvent, CUstream hStream, unsigned int flags)
@@ -125,7 +126,7 @@ static CUresult soft_cuEventRecordWithFlags(CUevent hEvent, CUstream hStream, un
         result = CUDA_ERROR_INVALID_HANDLE;
     }
     if (result == CUDA_SUCCESS) {
-        result = record(event, stream, (flags & CU_EVENT_RECORD_EXTERNAL) != 0);
+        result = event_record(event, stream, (flags & CU_EVENT_RECORD_EXTERNAL) != 0);
     }
     return tow_soft_leave(result);
 }
@@ -136,7 +137,7 @@ static CUresult soft_cuEventRecord(CUevent hEvent, CUstream hStream)
 }
 
 /* The host wants to know of it. */
-static CUresult asked(struct tow_soft_event *event)
+static CUresult event_asked(struct tow_soft_event *event)
 {
     CUresult result = tow_soft_capture_asked(event);
     return result == CUDA_SUCCESS ? tow_soft_event_refresh(event) : result;
@@ -150,7 +151,7 @@ static CUresult soft_cuEventQuery(CUevent hEvent)
     if (result != CUDA_SUCCESS) {
         return result;
     }
-    result = asked(event);
+    result = event_asked(event);
     if (result != CUDA_SUCCESS) {
         return tow_soft_leave(result);
     }
@@ -169,7 +170,7 @@ static CUresult soft_cuEventSynchronize(CUevent hEvent)
     if (result != CUDA_SUCCESS) {
         return result;
     }
-    result = asked(event);
+    result = event_asked(event);
     if (result != CUDA_SUCCESS) {
         return tow_soft_leave(result);
     }
@@ -236,8 +237,8 @@ static CUresult soft_cuStreamWaitEvent(CUstream hStream, CUevent hEvent, unsigne
 
 /* ---- events of whole contexts ---- */
 
-static CUresult submit(struct tow_soft_stream *stream, enum tow_soft_work_kind kind,
-                       struct tow_soft_mark *mark)
+static CUresult event_submit(struct tow_soft_stream *stream, enum tow_soft_work_kind kind,
+                             struct tow_soft_mark *mark)
 {
     struct tow_soft_work work = {.kind = kind, .event = {.mark = tow_soft_mark_ref(mark)}};
     return tow_soft_submit(stream, &work);
@@ -274,7 +275,7 @@ static CUresult each_stream(struct tow_soft_ctx *ctx,
 }
 
 /* The meeting waits for what the stream holds now. */
-static CUresult meet(struct tow_soft_stream *stream, struct tow_soft_mark *unused)
+static CUresult event_meet(struct tow_soft_stream *stream, struct tow_soft_mark *unused)
 {
     (void)unused;
     struct tow_soft_ctx *ctx = stream->object.ctx;
@@ -285,9 +286,9 @@ static CUresult meet(struct tow_soft_stream *stream, struct tow_soft_mark *unuse
     if (mark == NULL) {
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
-    CUresult result = submit(stream, TOW_SOFT_WORK_RECORD, mark);
+    CUresult result = event_submit(stream, TOW_SOFT_WORK_RECORD, mark);
     if (result == CUDA_SUCCESS) {
-        result = submit(ctx->meeting, TOW_SOFT_WORK_WAIT, mark);
+        result = event_submit(ctx->meeting, TOW_SOFT_WORK_WAIT, mark);
     }
     tow_soft_mark_unref(mark);
     return result;
@@ -295,7 +296,7 @@ static CUresult meet(struct tow_soft_stream *stream, struct tow_soft_mark *unuse
 
 static CUresult wait_for(struct tow_soft_stream *stream, struct tow_soft_mark *mark)
 {
-    return submit(stream, TOW_SOFT_WORK_WAIT, mark);
+    return event_submit(stream, TOW_SOFT_WORK_WAIT, mark);
 }
 
 /* Whether the context's streams can all be waited for or made to wait; makes the meeting. */
@@ -313,7 +314,7 @@ static CUresult meeting_make(struct tow_soft_ctx *ctx)
 }
 
 /* Submitting gives up the lock: the context must not go meanwhile. */
-static CUresult unpin(struct tow_soft_ctx *ctx, CUresult result)
+static CUresult event_unpin(struct tow_soft_ctx *ctx, CUresult result)
 {
     if (--ctx->pins == 0 && ctx->dying) {
         pthread_cond_broadcast(&tow_soft.changed);
@@ -332,12 +333,12 @@ CUresult tow_soft_event_record_all(CUevent handle, struct tow_soft_ctx *ctx)
         return result;
     }
     ctx->pins++;
-    result = each_stream(ctx, meet, NULL);
+    result = each_stream(ctx, event_meet, NULL);
     event = tow_soft_lookup(TOW_SOFT_EVENT, TOW_SOFT_HANDLE(handle));
     if (result == CUDA_SUCCESS && event != NULL) {
-        result = record(event, ctx->meeting, false);
+        result = event_record(event, ctx->meeting, false);
     }
-    return unpin(ctx, result);
+    return event_unpin(ctx, result);
 }
 
 CUresult tow_soft_event_wait_all(CUevent handle, struct tow_soft_ctx *ctx)
@@ -362,16 +363,16 @@ CUresult tow_soft_event_wait_all(CUevent handle, struct tow_soft_ctx *ctx)
     ctx->pins++;
     tow_soft_mark_unref(ctx->barrier);
     ctx->barrier = tow_soft_mark_ref(mark);
-    result = submit(ctx->meeting, TOW_SOFT_WORK_WAIT, event->mark);
+    result = event_submit(ctx->meeting, TOW_SOFT_WORK_WAIT, event->mark);
     if (result == CUDA_SUCCESS) {
-        result = submit(ctx->meeting, TOW_SOFT_WORK_RECORD, mark);
+        result = event_submit(ctx->meeting, TOW_SOFT_WORK_RECORD, mark);
     }
     if (result == CUDA_SUCCESS) {
         result = each_stream(ctx, wait_for, mark);
     }
     mark->done |= result != CUDA_SUCCESS; /* new streams wait for nothing that never comes */
     tow_soft_mark_unref(mark);
-    return unpin(ctx, result);
+    return event_unpin(ctx, result);
 }
 
 static CUresult soft_cuCtxRecordEvent(CUcontext hCtx, CUevent hEvent)
