@@ -48,10 +48,10 @@ enum towc_completion_outcome towc_fence_word_query(const struct tow_share_note *
                : TOW_COMPLETION_PENDING;
 }
 
-enum towc_completion_outcome towc_fence_word_wait_long(const struct tow_share_note *note,
+enum towc_completion_outcome towc_fence_word_wait_long(const struct tow_share_note *word,
                                                        uint32_t value, int64_t more_ns)
 {
-    enum towc_completion_outcome outcome = towc_fence_word_query(note, value);
+    enum towc_completion_outcome outcome = towc_fence_word_query(word, value);
     const struct towc_context *context = towc_context_current();
     unsigned wish = context != NULL ? atomic_load(&context->flags) & CU_CTX_SCHED_MASK : 0;
     bool crowded = tow_cpu_count() <= 2 || wish == CU_CTX_SCHED_YIELD;
@@ -63,7 +63,7 @@ enum towc_completion_outcome towc_fence_word_wait_long(const struct tow_share_no
         } else {
             tow_thread_pause();
         }
-        outcome = towc_fence_word_query(note, value);
+        outcome = towc_fence_word_query(word, value);
         if ((crowded || round % 64 == 0) && tow_time_now_ns() > until) {
             break;
         }
@@ -71,9 +71,9 @@ enum towc_completion_outcome towc_fence_word_wait_long(const struct tow_share_no
     return outcome;
 }
 
-enum towc_completion_outcome towc_fence_word_wait(const struct tow_share_note *note, uint32_t value)
+enum towc_completion_outcome towc_fence_word_wait(const struct tow_share_note *word, uint32_t value)
 {
-    return towc_fence_word_wait_long(note, value, 0);
+    return towc_fence_word_wait_long(word, value, 0);
 }
 
 struct towc_wait_slot *towc_wait_slot_take(struct towc_link *link)
