@@ -2,6 +2,7 @@
 /* Graphs: made by hand and by capture, launched, changed. */
 #include "soft_lib.h"
 
+#include <stdatomic.h>
 #include <unistd.h>
 
 #include "gen/context.h"
@@ -474,7 +475,7 @@ static void nodes_name_memory_that_is_or_will_be(void **state)
 
 static void destroyed(void *user)
 {
-    ++*(int *)user;
+    atomic_fetch_add((atomic_int *)user, 1); /* each on a thread of its own */
 }
 
 /* Its references: the program's, and those of graphs. */
@@ -483,7 +484,7 @@ static void user_objects_live_as_long_as_somebody_has_them(void **state)
     (void)state;
     CUgraph graph;
     CUuserObject object, gone;
-    static int ends;
+    static atomic_int ends;
     ends = 0;
     OK(tow_drive(cu, cuGraphCreate)(&graph, 0));
     OK(tow_drive(cu, cuUserObjectCreate)(&gone, &ends, destroyed, 1,
