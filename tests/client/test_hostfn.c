@@ -71,7 +71,7 @@ static void host_functions_run_in_order_on_one_thread(void **state)
     assert_int_equal(towc_cuLaunchHostFunc((CUstream)0x77, note, NULL), CUDA_ERROR_INVALID_HANDLE);
 }
 
-static CUresult inside[6];
+static CUresult inside[7];
 
 static void synchronise(void *user)
 {
@@ -82,6 +82,7 @@ static void synchronise(void *user)
     inside[3] = towc_cuCtxPopCurrent_v2(&current);
     inside[4] = towc_cuStreamSynchronize(NULL);
     inside[5] = towc_cuCtxSynchronize();
+    inside[6] = towc_cuStreamWriteValue32_v2(NULL, 0x1000, 1, 0);
     atomic_fetch_add(&ran, 1);
 }
 

@@ -822,6 +822,9 @@ CUresult towc_mirror_admit(uint64_t address, uint64_t size)
 
 CUresult towc_mirror_reach_work(uint64_t address)
 {
+    if (towc_thread_in_hostfn()) {
+        return CUDA_ERROR_NOT_PERMITTED; /* a push may wait for what waits for the function */
+    }
     CUresult status = towc_mirror_reach(address);
     const struct towc_context *context = towc_context_current();
     return status == CUDA_SUCCESS && context != NULL && towc_mirror_sees(address)
