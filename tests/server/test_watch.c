@@ -105,8 +105,8 @@ static void await_event(void)
     assert_false(call.malformed);
 }
 
-/* The next frame is of this one event. */
-static void expect_told(bool refused)
+/* The next frame is of this one event; says whether it is to be asked for. */
+static bool next_told(void)
 {
     const uint8_t *at = NULL;
     size_t available = 0;
@@ -123,8 +123,8 @@ static void expect_told(bool refused)
     assert_int_equal(done.count, 1);
     assert_int_equal(done.slips[0].slip, SLIP);
     assert_int_equal(done.slips[0].value, VALUE);
-    assert_int_equal(done.slips[0].refused, refused);
     tow_line_consume(client, frame.length);
+    return done.slips[0].refused;
 }
 
 /* The thread that watches stands in the driver, or waits for a processor there. What a reply lets
@@ -135,11 +135,11 @@ static void a_reply_that_cannot_wait_sends_the_client_to_ask(void **state)
     await_event();
     sem_wait(&stands);
     tows_watch_sweep(session);
-    expect_told(true);
+    assert_true(next_told());
     /* It is told all the same once it is done. */
     atomic_store(&answer, CUDA_SUCCESS);
     sem_post(&go);
-    expect_told(false);
+    assert_false(next_told());
 }
 
 /* Nobody stands anywhere: what is done is told before the reply, and what is not is not. */
@@ -151,7 +151,10 @@ static void what_is_done_is_told_before_a_reply(void **state)
     sem_wait(&stands);
     atomic_store(&answer, CUDA_SUCCESS);
     tows_watch_sweep(session);
-    expect_told(false);
+    /* A watcher that has lost its processor in the driver is the case above: its doubt comes first.
+     */
+    while (next_told()) {
+    }
 }
 
 int main(void)

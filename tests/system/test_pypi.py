@@ -26,7 +26,7 @@ SCRIPTS = t.ROOT / "tests" / "system" / "pypi"
 INSTALL_LIMIT = 300  # seconds; 30 with a filled cache of pip's
 UNREACHABLE = re.compile(r"NewConnectionError|ConnectTimeout|ReadTimeout|ConnectionReset|ProxyError|SSLError|"
                          r"Name or service not known|Temporary failure|from versions: none|ConnectionError|ProtocolError|"
-                         r"IncompleteRead|RemoteDisconnected|Connection broken|timed out|HTTP error [45]|[45]\d\d \w+ Error")
+                         r"IncompleteRead|RemoteDisconnected|Connection broken|timed out|HTTP error (?:5\d\d|408|429)|5\d\d \w+ Error")
 
 
 def python(venv):

@@ -316,7 +316,7 @@ def sighup_reads_the_file_again():
             server.process.send_signal(signal.SIGHUP)
             t.wait_until(lambda: len(server.status()["devices"]) == 3 and server.status()["workers"]["idle"] == 2, 10,
                          "the new settings are used")
-            t.wait_until(lambda: all("--lanes=2" in flags(worker) for worker in server.workers()), 10, "the workers before are gone")
+            t.wait_until(lambda: server.workers() and all("--lanes=2" in flags(worker) for worker in server.workers()), 10, "the workers before are gone")
             t.check("need a restart" in server.log(), "the log says that the socket stays as it is")
             config.write_text("nonsense\n")
             server.process.send_signal(signal.SIGHUP)

@@ -285,7 +285,7 @@ static void *flood_run(void *arg)
 static uint64_t wait_until_blocked(struct flood *flood)
 {
     uint64_t before = 0;
-    for (int quiet = 0; quiet < 6;) {
+    for (int quiet = 0; quiet < 20;) {
         tow_time_sleep(25 * TOW_TIME_MS);
         uint64_t now = atomic_load(&flood->committed);
         quiet = now == before && now >= TOW_LINE_RING_SIZE / 2 ? quiet + 1 : 0;

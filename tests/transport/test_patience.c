@@ -53,15 +53,20 @@ static void say(const char *address, int seconds)
 
 /* A patience whose time to ask has come. The time that is left is enough for that on a busy
  * machine, and too short for a second question. */
-static struct tow_patience silent_for_a_second(const char *address)
+static struct tow_patience silent_for(const char *address, int64_t left_ns)
 {
     struct tow_patience patience;
     tow_patience_begin(&patience, address, say);
     assert_true(tow_patience_next(&patience) == patience.ask_ns);
     assert_true(patience.ask_ns < patience.deadline_ns);
     patience.ask_ns = tow_time_now_ns();
-    patience.deadline_ns = tow_time_deadline(900 * TOW_TIME_MS);
+    patience.deadline_ns = tow_time_deadline(left_ns);
     return patience;
+}
+
+static struct tow_patience silent_for_a_second(const char *address)
+{
+    return silent_for(address, 900 * TOW_TIME_MS);
 }
 
 static void without_a_listener_the_deadline_is_all(void **state)
@@ -84,7 +89,7 @@ static void while_the_listener_answers_one_waits_on(void **state)
 {
     char address[TOW_ADDRESS_MAX];
     snprintf(address, sizeof address, "hook:cut=1:%.400s", listener->address);
-    struct tow_patience patience = silent_for_a_second(address);
+    struct tow_patience patience = silent_for(address, 2500 * TOW_TIME_MS);
     int64_t before = patience.deadline_ns;
     assert_true(tow_patience_goes_on(&patience));
     assert_true(patience.answered);

@@ -5,6 +5,7 @@
 #include <stdatomic.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "gen/context.h"
 #include "gen/copy.h"
 #include "gen/event.h"
@@ -510,6 +511,10 @@ static void user_objects_live_as_long_as_somebody_has_them(void **state)
     OK(tow_drive(cu, cuGraphRetainUserObject)(graph, object, 1, CU_GRAPH_USER_OBJECT_MOVE));
     OK(tow_drive(cu, cuGraphDestroy)(graph));
     FAILS(CUDA_ERROR_INVALID_VALUE, tow_drive(cu, cuUserObjectRelease)(object, 1));
+    for (int i = 0; i < 20000 && atomic_load(&ends) < 2; i++) {
+        tow_time_sleep(TOW_TIME_MS);
+    }
+    assert_int_equal(atomic_load(&ends), 2);
 }
 
 static void a_launch_into_a_capture_ends_it(void **state)
