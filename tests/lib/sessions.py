@@ -519,7 +519,7 @@ class Session:
         if found and found[0] == 0 and len(found[1]) >= 8:
             if name in ADDRESSES:
                 self.memory.append((struct.unpack_from("<Q", found[1])[0], 4096))
-            for word in struct.unpack(f"<{min(len(found[1]) // 8, 8)}Q", found[1][:64]):
+            for word in struct.unpack_from(f"<{min(len(found[1]) // 8, 8)}Q", found[1]):
                 kind = kind_of(word)
                 if kind and word >> 55 & 1 and word not in self.live[kind]:
                     self.live[kind].append(word)
