@@ -909,6 +909,29 @@ static void downloads_arrive_before_host_functions(struct api *api)
     OK(cuMemFree(data));
 }
 
+/* What the host wrote before is there before a stream's memory operation, and not behind it. */
+static void memory_operations_come_behind_the_hosts_writes(struct api *api)
+{
+    (void)api;
+    int *data;
+    OK(cuMemHostAlloc((void **)&data, 4096, CU_MEMHOSTALLOC_DEVICEMAP));
+    CUdeviceptr at = (CUdeviceptr)(uintptr_t)data;
+    CUstreamBatchMemOpParams op = {
+        .writeValue = {.operation = CU_STREAM_MEM_OP_WRITE_VALUE_32, .address = at}};
+    for (int round = 0; round < 4; round++) { /* the first: nothing of it has gone out yet */
+        op.writeValue.value = 5 + (unsigned)round;
+        data[0] = 1;
+        data[1] = round;
+        OK(round % 2 ? cuStreamBatchMemOp(NULL, 1, &op, 0)
+                     : cuStreamWriteValue32(NULL, at, op.writeValue.value, 0));
+        OK(cuStreamWaitValue32(NULL, at + 4, (unsigned)round, CU_STREAM_WAIT_VALUE_EQ));
+        OK(cuStreamSynchronize(NULL));
+        EQUAL(data[0], 5 + round);
+        EQUAL(data[1], round);
+    }
+    OK(cuMemFreeHost(data));
+}
+
 int main(void)
 {
     struct api api;
@@ -937,5 +960,6 @@ int main(void)
     mistakes_do_not_delay_downloads(&api);
     copies_between_contexts_know_managed_memory(&api);
     captures_outlive_copies_in_other_streams(&api);
+    memory_operations_come_behind_the_hosts_writes(&api);
     return api_end(&api);
 }

@@ -6,22 +6,26 @@
 #include "client/stream/stream.h"
 #include "gen/stream_client.h"
 
+/* 0 for an operation without an address. */
+static uint64_t memops_address(const CUstreamBatchMemOpParams *op)
+{
+    switch ((int)op->operation) {
+    case CU_STREAM_MEM_OP_WAIT_VALUE_32:
+    case CU_STREAM_MEM_OP_WAIT_VALUE_64:
+        return op->waitValue.address;
+    case CU_STREAM_MEM_OP_WRITE_VALUE_32:
+    case CU_STREAM_MEM_OP_WRITE_VALUE_64:
+        return op->writeValue.address;
+    default:
+        return 0;
+    }
+}
+
 CUresult towc_memops_reach(const CUstreamBatchMemOpParams *ops, unsigned count)
 {
     CUresult status = CUDA_SUCCESS;
     for (unsigned i = 0; i < count && status == CUDA_SUCCESS; i++) {
-        switch ((int)ops[i].operation) {
-        case CU_STREAM_MEM_OP_WAIT_VALUE_32:
-        case CU_STREAM_MEM_OP_WAIT_VALUE_64:
-            status = towc_mirror_reach_work(ops[i].waitValue.address);
-            break;
-        case CU_STREAM_MEM_OP_WRITE_VALUE_32:
-        case CU_STREAM_MEM_OP_WRITE_VALUE_64:
-            status = towc_mirror_reach_work(ops[i].writeValue.address);
-            break;
-        default: /* no address */
-            break;
-        }
+        status = towc_mirror_reach(memops_address(&ops[i]));
     }
     return status;
 }
@@ -32,7 +36,10 @@ CUresult towc_cuStreamBatchMemOp_v2(CUstream stream, unsigned int count,
     if (paramArray == NULL && count > 0) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    CUresult status = towc_memops_reach(paramArray, count);
+    CUresult status = CUDA_SUCCESS;
+    for (unsigned i = 0; i < count && status == CUDA_SUCCESS; i++) {
+        status = towc_mirror_reach_work(memops_address(&paramArray[i]));
+    }
     return status != CUDA_SUCCESS
                ? status
                : towc_send_cuStreamBatchMemOp_v2(stream, count, paramArray, flags);

@@ -5,8 +5,7 @@
 
 #include "gen/cuda_types.h"
 
-/* Page-locked host memory that memory operations name becomes reachable, and has what the host
- * wrote. */
+/* Page-locked host memory that the operations of a graph's node name becomes reachable. */
 CUresult towc_memops_reach(const CUstreamBatchMemOpParams *ops, unsigned count);
 
 #endif

@@ -825,9 +825,17 @@ CUresult towc_mirror_reach_work(uint64_t address)
     if (towc_thread_in_hostfn()) {
         return CUDA_ERROR_NOT_PERMITTED; /* a push may wait for what waits for the function */
     }
+    struct towc_region region;
+    if (atomic_load_explicit(&towc_region_visible, memory_order_relaxed) == 0 ||
+        !towc_region_find(address, &region)) {
+        return CUDA_SUCCESS;
+    }
+    if (region.kind == TOW_REGION_MANAGED) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
     CUresult status = towc_mirror_reach(address);
     const struct towc_context *context = towc_context_current();
-    return status == CUDA_SUCCESS && context != NULL && towc_mirror_sees(address)
+    return status == CUDA_SUCCESS && context != NULL && towc_region_is_host(&region)
                ? towc_mirror_push(context->link)
                : status;
 }

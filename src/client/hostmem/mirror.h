@@ -101,7 +101,8 @@ static inline CUresult towc_mirror_reach(uint64_t address)
 /* Memory that host and device both see, managed or page-locked: what the host changed must be there
  * before a copy or fill, and a synchronous one is visible when it returns. */
 bool towc_mirror_sees(uint64_t address);
-/* towc_mirror_reach for a stream's memory operation: what the host wrote there before is there. */
+/* towc_mirror_reach for a stream's memory operation: what the host wrote there before is there. A
+ * driver refuses managed memory in these, and so do we: CUDA_ERROR_INVALID_VALUE. */
 CUresult towc_mirror_reach_work(uint64_t address);
 /* towc_region_check_device, and then towc_mirror_reach. */
 CUresult towc_mirror_check_device(uint64_t address, uint64_t size);
