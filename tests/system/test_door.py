@@ -8,7 +8,6 @@ import os
 import pathlib
 import signal
 import socket
-import struct
 import subprocess
 import sys
 import tempfile
@@ -17,7 +16,6 @@ import time
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "lib"))
 import towtest as t  # noqa: E402
-from rawclient import MAGIC, frame  # noqa: E402
 
 
 @contextlib.contextmanager
@@ -77,26 +75,6 @@ def a_listener_that_stands_still_is_given_up():
                         (["run", "--no-check"], "says nothing within 4 seconds" if kind != "shm" else "in time"),
                         (["run"], "said nothing for 4 s"))]:
                     done.result()
-
-
-@t.test(60)
-def a_listener_whose_places_are_all_taken_closes_what_is_more():
-    """It has 256 places for connections that no worker has, and says no word to others."""
-    status = frame(0xF00C, struct.pack("<II", MAGIC, 1))
-    with t.Server() as server, contextlib.ExitStack() as stack:
-        taken = [stack.enter_context(socket.create_connection(("127.0.0.1", server.port()))) for _ in range(256)]
-        for one in taken:
-            one.sendall(status)
-        for one in taken:  # each was answered, and keeps its place for 2 s as it does not go
-            t.check(one.recv(16), "no answer")
-
-        def refused():
-            with socket.create_connection(("127.0.0.1", server.port())) as more:
-                more.settimeout(30)
-                with contextlib.suppress(ConnectionResetError):
-                    return more.recv(16) == b""
-                return True
-        t.check(refused(), "one more gets a word")
 
 
 class Closing:

@@ -60,6 +60,14 @@ static const struct option_entry entries[] = {
      "holds some hundred MiB of its memory."},
     {"max-sessions", 0, KIND_COUNT, 0, AT(max_sessions), 4096, "N",
      "Programs served at once; more are refused with a sentence (256)."},
+    {"sessions-per-peer", 0, KIND_COUNT, 0, AT(sessions_per_peer), 4096, "N",
+     "Programs served at once of one peer: of one user on a unix socket, of one address on a\n"
+     "network (three quarters of max-sessions)."},
+    {"places", 0, KIND_COUNT, 0, AT(places), 65536, "N",
+     "Connections at once of which no program is served yet (1024). Whoever comes then takes\n"
+     "the place of one that was answered, or of the peer that has most."},
+    {"places-per-peer", 0, KIND_COUNT, 0, AT(places_per_peer), 65536, "N",
+     "How many of these places one peer may have (64; 0: all)."},
     {"lanes", 0, KIND_COUNT, FOR_WORKER, AT(lanes), TOW_LANES_MAX, "N",
      "Further connections for large copies that a program may open (7; 0: none)."},
     {"code-cache", 0, KIND_SIZE, FOR_WORKER, AT(code_cache), UINT64_C(1) << 44, "SIZE",
@@ -99,6 +107,8 @@ void tows_config_defaults(struct tows_config *config)
     config->soft_devices = 1;
     config->idle_workers = 1;
     config->max_sessions = 256;
+    config->places = 1024;
+    config->places_per_peer = 64;
     config->lanes = 7;
     config->code_cache = UINT64_C(4) << 30;
     config->socket_mode = geteuid() == 0 ? 0666 : 0600;

@@ -30,8 +30,11 @@ struct tows_config {
     uint64_t soft_strict;     /* 1: waits where NVIDIA's driver may */
     uint64_t idle_workers;
     uint64_t max_sessions;
-    uint64_t lanes;      /* further connections that a session may have for bulk data */
-    uint64_t code_cache; /* bytes; 0: none is kept */
+    uint64_t sessions_per_peer; /* 0: three quarters of them */
+    uint64_t places;            /* connections that no worker has yet */
+    uint64_t places_per_peer;   /* of these; 0: all */
+    uint64_t lanes;             /* further connections that a session may have for bulk data */
+    uint64_t code_cache;        /* bytes; 0: none is kept */
     char cache_dir[TOW_CONFIG_TEXT_MAX];
     uint64_t socket_mode;
     char log[TOW_CONFIG_TEXT_MAX];

@@ -158,7 +158,7 @@ static void worker_free(struct tows_crew *crew, struct tows_worker *worker)
     free(worker);
 }
 
-int tows_crew_start(struct tows_crew *crew, const char *key)
+int tows_crew_start(struct tows_crew *crew, const char *key, const struct tows_who *who)
 {
     if (strlen(key) >= TOW_WORKER_KEY_MAX) {
         return -E2BIG;
@@ -194,6 +194,7 @@ int tows_crew_start(struct tows_crew *crew, const char *key)
     close(stats);
     worker->pid = pid;
     snprintf(worker->key, sizeof worker->key, "%s", key);
+    worker->who = who != NULL ? *who : (struct tows_who){0};
     worker->since_ns = tow_time_now_ns();
     worker->next = crew->workers;
     crew->workers = worker;
@@ -226,6 +227,16 @@ unsigned tows_crew_count(const struct tows_crew *crew, enum tows_worker_state st
     return count;
 }
 
+unsigned tows_crew_count_for(const struct tows_crew *crew, enum tows_worker_state state,
+                             const struct tows_who *who)
+{
+    unsigned count = 0;
+    for (const struct tows_worker *worker = crew->workers; worker != NULL; worker = worker->next) {
+        count += worker->state == state && tows_who_same(&worker->who, who);
+    }
+    return count;
+}
+
 unsigned tows_crew_size(const struct tows_crew *crew)
 {
     unsigned count = 0;
@@ -242,7 +253,7 @@ static void set_state(struct tows_worker *worker, enum tows_worker_state state)
 }
 
 int tows_crew_hand(struct tows_crew *crew, struct tows_worker *worker, int fd,
-                   enum tow_transport_kind kind, const char *peer)
+                   enum tow_transport_kind kind, const char *peer, const struct tows_who *who)
 {
     struct tows_post post = {
         .what = TOW_POST_SERVE, .transport = kind, .session = crew->next_session};
@@ -253,6 +264,7 @@ int tows_crew_hand(struct tows_crew *crew, struct tows_worker *worker, int fd,
         return error;
     }
     worker->session = crew->next_session++;
+    worker->who = *who;
     snprintf(worker->peer, sizeof worker->peer, "%s", peer);
     set_state(worker, TOW_WORKER_BUSY);
     tow_log(TOW_AREA_SERVER, TOW_LOG_INFO, "session %llu: %s, worker %d",

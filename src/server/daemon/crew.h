@@ -15,6 +15,7 @@
 
 #include "server/daemon/config.h"
 #include "server/daemon/kept.h"
+#include "server/daemon/who.h"
 #include "server/session/session.h"
 #include "transport/transport.h"
 
@@ -37,7 +38,8 @@ struct tows_worker {
     char key[TOW_WORKER_KEY_MAX];
     struct tows_session_stats *stats; /* owned mapping, shared with the worker */
     uint64_t session;
-    unsigned kept; /* descriptors that it has exported */
+    struct tows_who who; /* whose session it is, or whose program it is started for */
+    unsigned kept;       /* descriptors that it has exported */
     char peer[128];
     char transport[16];
     int64_t since_ns; /* of the state */
@@ -61,19 +63,22 @@ struct tows_crew {
 
 void tows_crew_init(struct tows_crew *crew, const struct tows_config *config);
 
-/* Starts a worker. 0, or why it could not be. */
-int tows_crew_start(struct tows_crew *crew, const char *key);
+/* Starts a worker, for a program of `who` or (NULL) for anybody's. 0, or why it could not be. */
+int tows_crew_start(struct tows_crew *crew, const char *key, const struct tows_who *who);
 
 /* An idle worker for this key, or NULL. */
 struct tows_worker *tows_crew_idle(struct tows_crew *crew, const char *key);
 unsigned tows_crew_count(const struct tows_crew *crew, enum tows_worker_state state,
                          const char *key);
+/* Those in that state for one peer: its sessions, or workers that start for its programs. */
+unsigned tows_crew_count_for(const struct tows_crew *crew, enum tows_worker_state state,
+                             const struct tows_who *who);
 /* All worker processes, whatever their state. */
 unsigned tows_crew_size(const struct tows_crew *crew);
 
 /* Gives it the connection; the caller still owns its own `fd`. */
 int tows_crew_hand(struct tows_crew *crew, struct tows_worker *worker, int fd,
-                   enum tow_transport_kind kind, const char *peer);
+                   enum tow_transport_kind kind, const char *peer, const struct tows_who *who);
 
 /* Gives the worker of a session a further connection of it; the caller still owns its own `fd`.
  * -ENOENT if there is no such session. */

@@ -24,6 +24,8 @@
 #define PATIENCE_NS (2 * TOW_TIME_S)
 #define ANSWER_NS (5 * TOW_TIME_S)
 #define LEAVE_NS (2 * TOW_TIME_S)
+/* How soon one with a few bytes is looked at again: whatever else happens, not more often. */
+#define PARTIAL_NS (20 * TOW_TIME_MS)
 
 /* How much of a hello is looked at. It stays in the socket: the worker reads it again. */
 enum { PEEK_MAX = 64 << 10 };
@@ -39,6 +41,7 @@ struct tows_guest *tows_guest_create(int fd, enum tow_transport_kind kind, const
     }
     guest->fd = fd;
     guest->kind = kind;
+    guest->who = tows_who_of(fd);
     guest->deadline_ns = tow_time_deadline(STRANGER_NS);
     snprintf(guest->peer, sizeof guest->peer, "%s", peer);
     tow_buf_init(&guest->out, TOW_FRAME_MAX);
@@ -102,6 +105,12 @@ static void ask_for_patience(struct tows_guest *guest)
         return;
     }
     guest->deadline_ns = tow_time_deadline(PATIENCE_NS);
+}
+
+bool tows_guest_has_gone(const struct tows_guest *guest)
+{
+    struct pollfd poll_fd = {.fd = guest->fd, .events = POLLRDHUP};
+    return poll(&poll_fd, 1, 0) == 1;
 }
 
 void tows_guest_refuse(struct tows_guest *guest, uint32_t code, const char *sentence)
@@ -272,6 +281,7 @@ static void guest_look(struct tows_guest *guest)
     }
     size_t n = (size_t)got;
     guest->partial = true;
+    guest->look_ns = tow_time_deadline(PARTIAL_NS);
     if (n >= TOW_SHM_MAGIC_SIZE && memcmp(bytes, TOW_SHM_MAGIC, TOW_SHM_MAGIC_SIZE) == 0) {
         look_at_request(guest, bytes, n);
         return;
@@ -322,7 +332,8 @@ static void guest_drink(struct tows_guest *guest)
 
 void tows_guest_step(struct tows_guest *guest, short events)
 {
-    if (guest->state == TOW_GUEST_STRANGER && (events != 0 || guest->partial)) {
+    bool again = guest->partial && tow_time_passed(guest->look_ns);
+    if (guest->state == TOW_GUEST_STRANGER && (events != 0 || again)) {
         bool ended = (events & (POLLRDHUP | POLLHUP | POLLERR)) != 0;
         guest_look(guest);
         if (ended && guest->state == TOW_GUEST_STRANGER) {

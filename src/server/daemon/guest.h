@@ -9,12 +9,8 @@
 
 #include "base/buf.h"
 #include "server/daemon/crew.h"
+#include "server/daemon/who.h"
 #include "transport/transport.h"
-
-enum {
-    TOW_GUESTS_MAX =
-        256, /* connections that no worker has; the oldest stranger makes room for more */
-};
 
 enum tows_guest_state {
     TOW_GUEST_STRANGER, /* has not said yet what it wants */
@@ -30,12 +26,15 @@ enum tows_guest_state {
 struct tows_guest {
     struct tows_guest *next; /* owned by the list */
     int fd;                  /* owned */
+    struct tows_who who;
+    struct tows_caller *caller; /* borrowed from the door: its peer */
     enum tow_transport_kind kind;
     enum tows_guest_state state;
     int64_t deadline_ns; /* of the state; PROGRAM: when it is told again to be patient */
     int64_t until_ns;    /* PROGRAM: when it is given up; ASKED: when old numbers must do */
     bool shared;         /* it asks for shared memory, and is answered so */
     bool partial;        /* some bytes are there, too few: look again soon instead of polling */
+    int64_t look_ns;     /* then: when */
     char peer[TOW_ADDRESS_MAX];
     char key[TOW_WORKER_KEY_MAX]; /* PROGRAM: which worker it needs */
     uint64_t session;             /* LANE: whose it is */
@@ -55,6 +54,9 @@ short tows_guest_events(const struct tows_guest *guest);
 
 /* Something happened on its descriptor, or its time to be looked at has come. */
 void tows_guest_step(struct tows_guest *guest, short events);
+
+/* Whether it has closed its end by now: a worker would be started for nobody. */
+bool tows_guest_has_gone(const struct tows_guest *guest);
 
 /* Queues REFUSE with the sentence. */
 void tows_guest_refuse(struct tows_guest *guest, uint32_t code, const char *sentence);

@@ -17,18 +17,18 @@
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/log.h"
-#include "server/daemon/guest.h"
 #include "server/daemon/crew.h"
+#include "server/daemon/door.h"
+#include "server/daemon/guest.h"
 #include "server/daemon/status.h"
 #include "server/daemon/systemd.h"
 #include "wire/control.h"
 
 enum {
     LISTENERS_MAX = TOW_CONFIG_LISTEN_MAX + 16, /* as many may come from systemd */
-    POLL_MAX = 3 + LISTENERS_MAX + TOW_GUESTS_MAX + 4096 + 128,
     STATUS_MAX = 1 << 20,
     NUMBERS_MS = 200, /* how long a report may wait for new numbers of the GPUs */
-    PARTIAL_MS = 20,  /* how soon a guest with a few bytes is looked at again */
+    STARTS_MIN = 4,   /* workers that may start at once; more where there are more cores */
     WATCH_MS = 500,   /* how often a watched process is asked for where there are no pidfds */
 };
 
@@ -46,8 +46,10 @@ struct server {
     struct tow_listener *listeners[LISTENERS_MAX]; /* owned */
     unsigned listener_count;
     struct tows_crew crew;
-    struct tows_guest *guests; /* owned; oldest first */
-    unsigned guest_count;
+    struct tows_door door;
+    unsigned round;  /* of listener_balance */
+    unsigned starts; /* how many workers may start at once */
+    uid_t owner;     /* who runs this server */
     struct tows_gauge gauge;
     int signals;    /* owned: a signalfd */
     int watched;    /* owned: a pidfd; -1: none */
@@ -55,8 +57,9 @@ struct server {
     bool failed;    /* the first worker could not start: end with an error */
     bool stop;
     int64_t started_ns;
-    struct pollfd polls[POLL_MAX];
-    struct source sources[POLL_MAX];
+    struct pollfd *polls; /* owned, as are the sources */
+    struct source *sources;
+    unsigned poll_room;
 };
 
 /* ---- starting to listen ---- */
@@ -129,21 +132,6 @@ static int start_listening(struct server *server)
 
 /* ---- guests ---- */
 
-static void drop_oldest_stranger(struct server *server)
-{
-    for (struct tows_guest **at = &server->guests; *at != NULL; at = &(*at)->next) {
-        struct tows_guest *guest = *at;
-        if (guest->state == TOW_GUEST_STRANGER) {
-            tow_log(TOW_AREA_SERVER, TOW_LOG_WARN,
-                    "%s was closed: too many connections that say nothing", guest->peer);
-            *at = guest->next;
-            tows_guest_destroy(guest);
-            server->guest_count--;
-            return;
-        }
-    }
-}
-
 static void accept_all(struct server *server, struct tow_listener *listener)
 {
     /* Bounded, so that a flood on one socket does not starve the rest. */
@@ -157,36 +145,23 @@ static void accept_all(struct server *server, struct tow_listener *listener)
         if (error < 0) {
             tow_log(TOW_AREA_SERVER, TOW_LOG_WARN, "%s: accept: %s", listener->address,
                     strerror(-error));
-            if (error == -EMFILE || error == -ENFILE) {
-                drop_oldest_stranger(server);
+            if ((error == -EMFILE || error == -ENFILE) && !tows_door_make_room(&server->door)) {
                 tow_time_sleep(10 * TOW_TIME_MS);
             }
             return;
         }
-        if (server->guest_count >= TOW_GUESTS_MAX) {
-            drop_oldest_stranger(server);
-        }
-        if (server->guest_count >= TOW_GUESTS_MAX) {
-            close(fd);
-            continue;
-        }
         struct tows_guest *guest = tows_guest_create(fd, listener->kind, peer);
-        if (guest == NULL) {
-            continue;
+        if (guest != NULL) {
+            uint64_t places = server->config.places > 0 ? server->config.places : 1;
+            tows_door_admit(&server->door, guest, places, server->config.places_per_peer);
         }
-        struct tows_guest **end = &server->guests;
-        while (*end != NULL) {
-            end = &(*end)->next;
-        }
-        *end = guest;
-        server->guest_count++;
     }
 }
 
 static unsigned count_waiting(const struct server *server, const char *key)
 {
     unsigned count = 0;
-    for (const struct tows_guest *guest = server->guests; guest != NULL; guest = guest->next) {
+    for (const struct tows_guest *guest = server->door.guests; guest != NULL; guest = guest->next) {
         count += guest->state == TOW_GUEST_PROGRAM && (key == NULL || strcmp(guest->key, key) == 0);
     }
     return count;
@@ -231,27 +206,98 @@ static void answer_status(struct server *server, struct tows_guest *guest)
     tow_buf_fini(&json);
 }
 
-static void listener_place(struct server *server, struct tows_guest *guest)
+/* How many sessions one peer may have: of a server for many nobody gets all, unless it says so. */
+static uint64_t sessions_per_peer(const struct tows_config *config)
 {
-    if (strcmp(server->crew.backend, "soft") == 0 && strncmp(guest->key, "slot=", 5) != 0) {
-        /* No variable of the driver means anything to the software GPU: any worker will do. */
-        char *slot = strstr(guest->key, "\nslot=");
-        memmove(guest->key, slot == NULL ? "" : slot + 1, slot == NULL ? 1 : strlen(slot + 1) + 1);
+    uint64_t all = config->max_sessions;
+    if (config->private_dir[0] != '\0') {
+        return all;
     }
-    if (tows_crew_count(&server->crew, TOW_WORKER_BUSY, NULL) >= server->config.max_sessions) {
-        char sentence[256];
+    return config->sessions_per_peer != 0 ? config->sessions_per_peer : all - all / 4;
+}
+
+/* A program that this server has no session left for is told so. False: it may wait. */
+static bool listener_turns_away(struct server *server, struct tows_guest *guest, unsigned busy)
+{
+    char sentence[320], text[TOW_WHO_TEXT_MAX];
+    uint64_t most = server->config.max_sessions, each = sessions_per_peer(&server->config);
+    if (busy >= most) {
         snprintf(sentence, sizeof sentence,
                  "the server is full: it serves %llu programs already; try again when one has "
-                 "ended, or raise "
-                 "max-sessions there",
-                 (unsigned long long)server->config.max_sessions);
-        tows_guest_refuse(guest, TOW_REFUSE_BUSY, sentence);
-        return;
+                 "ended, or raise max-sessions there",
+                 (unsigned long long)most);
+    } else if (guest->caller->sessions >= each) {
+        snprintf(sentence, sizeof sentence,
+                 "the server has no more room for %s: it serves %llu programs from there already; "
+                 "try again when one has ended, or raise sessions-per-peer there",
+                 tows_who_text(&guest->who, text), (unsigned long long)each);
+    } else {
+        return false;
     }
-    struct tows_worker *worker = tows_crew_idle(&server->crew, guest->key);
-    if (worker != NULL &&
-        tows_crew_hand(&server->crew, worker, guest->fd, guest->kind, guest->peer) == 0) {
-        guest->state = TOW_GUEST_GONE;
+    tows_guest_refuse(guest, TOW_REFUSE_BUSY, sentence);
+    return true;
+}
+
+/* Looks at who waits: all of them know how many sessions their peers have, when it has ended. */
+static void listener_sort_out(struct server *server)
+{
+    struct tows_crew *crew = &server->crew;
+    unsigned busy = tows_crew_count(crew, TOW_WORKER_BUSY, NULL);
+    server->round++;
+    for (struct tows_guest *guest = server->door.guests; guest != NULL; guest = guest->next) {
+        struct tows_caller *caller = guest->caller;
+        if (guest->state != TOW_GUEST_PROGRAM) {
+            continue;
+        }
+        if (caller->round != server->round) {
+            caller->round = server->round;
+            caller->sessions = tows_crew_count_for(crew, TOW_WORKER_BUSY, &caller->who);
+        }
+        if (strcmp(crew->backend, "soft") == 0 && strncmp(guest->key, "slot=", 5) != 0) {
+            /* No variable of the driver means anything to the software GPU: any worker will do. */
+            char *slot = strstr(guest->key, "\nslot=");
+            memmove(guest->key, slot == NULL ? "" : slot + 1,
+                    slot == NULL ? 1 : strlen(slot + 1) + 1);
+        }
+        listener_turns_away(server, guest, busy);
+    }
+}
+
+/* Whose turn it is: a program of the peer that has fewest sessions, then of the one that was served
+ * longest ago, then the one that came first. */
+static bool comes_before(const struct tows_guest *one, const struct tows_guest *other)
+{
+    const struct tows_caller *a = one->caller, *b = other->caller;
+    return a->sessions != b->sessions ? a->sessions < b->sessions : a->served_ns < b->served_ns;
+}
+
+/* Whoever waits gets a worker that is ready for it. */
+static void listener_place(struct server *server)
+{
+    struct tows_crew *crew = &server->crew;
+    unsigned busy = tows_crew_count(crew, TOW_WORKER_BUSY, NULL);
+    while (tows_crew_count(crew, TOW_WORKER_IDLE, NULL) > 0) {
+        struct tows_guest *next = NULL;
+        for (struct tows_guest *guest = server->door.guests; guest != NULL; guest = guest->next) {
+            if (guest->state == TOW_GUEST_PROGRAM && (next == NULL || comes_before(guest, next)) &&
+                tows_crew_idle(crew, guest->key) != NULL) {
+                next = guest;
+            }
+        }
+        if (next == NULL) {
+            return;
+        }
+        struct tows_worker *worker = tows_crew_idle(crew, next->key);
+        if (tows_guest_has_gone(next)) {
+            next->state = TOW_GUEST_GONE;
+        } else if (!listener_turns_away(server, next, busy) &&
+                   tows_crew_hand(crew, worker, next->fd, next->kind, next->peer, &next->who) ==
+                       0) {
+            next->state = TOW_GUEST_GONE;
+            next->caller->served_ns = tow_time_now_ns();
+            next->caller->sessions++;
+            busy++;
+        }
     }
 }
 
@@ -260,9 +306,38 @@ static void refuse_waiting(struct server *server, const char *key)
     char sentence[TOW_SENTENCE_MAX];
     snprintf(sentence, sizeof sentence, "the server could not start a worker: %s",
              server->crew.failure);
-    for (struct tows_guest *guest = server->guests; guest != NULL; guest = guest->next) {
+    for (struct tows_guest *guest = server->door.guests; guest != NULL; guest = guest->next) {
         if (guest->state == TOW_GUEST_PROGRAM && strcmp(guest->key, key) == 0) {
             tows_guest_refuse(guest, TOW_REFUSE_FAILED, sentence);
+        }
+    }
+}
+
+/* Workers for those who still wait: however many ask, only so many start at once, half of them for
+ * one peer, so that each is soon ready and nobody waits for all of another's. */
+static void listener_start(struct server *server)
+{
+    struct tows_crew *crew = &server->crew;
+    uint64_t most = server->config.max_sessions + server->config.idle_workers;
+    unsigned starting = tows_crew_count(crew, TOW_WORKER_STARTING, NULL);
+    for (struct tows_guest *guest = server->door.guests; guest != NULL; guest = guest->next) {
+        if (guest->state != TOW_GUEST_PROGRAM) {
+            continue;
+        }
+        if (starting >= server->starts || tows_crew_size(crew) >= most) {
+            return;
+        }
+        if (tows_crew_count(crew, TOW_WORKER_STARTING, guest->key) >=
+                count_waiting(server, guest->key) ||
+            tows_crew_count_for(crew, TOW_WORKER_STARTING, &guest->who) >= server->starts / 2) {
+            continue;
+        }
+        int error = tows_crew_start(crew, guest->key, &guest->who);
+        if (error < 0) {
+            snprintf(crew->failure, sizeof crew->failure, "%s", strerror(-error));
+            refuse_waiting(server, guest->key);
+        } else {
+            starting++;
         }
     }
 }
@@ -272,7 +347,7 @@ static void refuse_waiting(struct server *server, const char *key)
 static void listener_balance(struct server *server)
 {
     struct tows_crew *crew = &server->crew;
-    for (struct tows_guest *guest = server->guests; guest != NULL; guest = guest->next) {
+    for (struct tows_guest *guest = server->door.guests; guest != NULL; guest = guest->next) {
         if (guest->state == TOW_GUEST_ASKED) {
             if (has_numbers(server, guest)) {
                 answer_status(server, guest);
@@ -281,22 +356,12 @@ static void listener_balance(struct server *server)
             /* The worker looks at its key. */
             tows_crew_lane(crew, guest->session, guest->fd, guest->kind);
             guest->state = TOW_GUEST_GONE;
-        } else if (guest->state == TOW_GUEST_PROGRAM) {
-            listener_place(server, guest);
         }
     }
-    /* However many ask for workers of their own kind: those who cannot have one yet wait. */
-    uint64_t most = server->config.max_sessions + server->config.idle_workers;
-    for (struct tows_guest *guest = server->guests; guest != NULL; guest = guest->next) {
-        if (guest->state == TOW_GUEST_PROGRAM && tows_crew_size(crew) < most &&
-            tows_crew_count(crew, TOW_WORKER_STARTING, guest->key) <
-                count_waiting(server, guest->key)) {
-            int error = tows_crew_start(crew, guest->key);
-            if (error < 0) {
-                snprintf(crew->failure, sizeof crew->failure, "%s", strerror(-error));
-                refuse_waiting(server, guest->key);
-            }
-        }
+    if (count_waiting(server, NULL) > 0) {
+        listener_sort_out(server);
+        listener_place(server);
+        listener_start(server);
     }
     /* One worker at least is tried at the start: it tells which GPUs there are. */
     uint64_t ahead = server->config.idle_workers;
@@ -306,7 +371,7 @@ static void listener_balance(struct server *server)
     unsigned have =
         tows_crew_count(crew, TOW_WORKER_STARTING, "") + tows_crew_count(crew, TOW_WORKER_IDLE, "");
     while (have < ahead && tow_time_now_ns() >= crew->retry_ns) {
-        int error = tows_crew_start(crew, "");
+        int error = tows_crew_start(crew, "", NULL);
         if (error < 0) {
             tow_log(TOW_AREA_SERVER, TOW_LOG_WARN, "a worker cannot be started: %s",
                     strerror(-error));
@@ -319,20 +384,6 @@ static void listener_balance(struct server *server)
         if ((worker->state == TOW_WORKER_IDLE || worker->state == TOW_WORKER_STARTING) &&
             worker->key[0] != '\0' && count_waiting(server, worker->key) == 0) {
             tows_crew_end(worker);
-        }
-    }
-}
-
-static void forget_gone(struct server *server)
-{
-    for (struct tows_guest **at = &server->guests; *at != NULL;) {
-        struct tows_guest *guest = *at;
-        if (guest->state == TOW_GUEST_GONE) {
-            *at = guest->next;
-            tows_guest_destroy(guest);
-            server->guest_count--;
-        } else {
-            at = &guest->next;
         }
     }
 }
@@ -474,10 +525,30 @@ static int open_signals(struct server *server)
 
 /* ---- the loop ---- */
 
+/* Room for all that fill_polls will add. */
+static int listener_make_room(struct server *server)
+{
+    unsigned needed =
+        3 + server->listener_count + tows_crew_size(&server->crew) + server->door.count;
+    if (needed <= server->poll_room) {
+        return 0;
+    }
+    unsigned room = needed + needed / 2;
+    struct pollfd *polls = realloc(server->polls, room * sizeof *polls);
+    server->polls = polls != NULL ? polls : server->polls;
+    struct source *sources = realloc(server->sources, room * sizeof *sources);
+    server->sources = sources != NULL ? sources : server->sources;
+    if (polls == NULL || sources == NULL) {
+        return -ENOMEM;
+    }
+    server->poll_room = room;
+    return 0;
+}
+
 static unsigned add_poll(struct server *server, unsigned count, int fd, short events,
                          struct source source)
 {
-    if (count == POLL_MAX || fd < 0) {
+    if (count == server->poll_room || fd < 0) {
         return count;
     }
     server->polls[count] = (struct pollfd){.fd = fd, .events = events};
@@ -494,13 +565,12 @@ static unsigned fill_polls(struct server *server, int *ret_timeout_ms)
     for (struct tows_worker *worker = server->crew.workers; worker != NULL; worker = worker->next) {
         count = add_poll(server, count, worker->control, POLLIN, (struct source){.worker = worker});
     }
-    for (struct tows_guest *guest = server->guests; guest != NULL; guest = guest->next) {
+    for (struct tows_guest *guest = server->door.guests; guest != NULL; guest = guest->next) {
         count = add_poll(server, count, guest->fd, tows_guest_events(guest),
                          (struct source){.guest = guest});
-        int64_t moment = guest->partial && guest->state == TOW_GUEST_STRANGER
-                             ? tow_time_deadline(PARTIAL_MS * TOW_TIME_MS)
-                         : guest->state == TOW_GUEST_ASKED ? guest->until_ns
-                                                           : guest->deadline_ns;
+        int64_t moment = guest->partial && guest->state == TOW_GUEST_STRANGER ? guest->look_ns
+                         : guest->state == TOW_GUEST_ASKED                    ? guest->until_ns
+                                                                              : guest->deadline_ns;
         wake_ns = moment < wake_ns ? moment : wake_ns;
     }
     /* Behind the guests: whoever is accepted may take the place of one of them. */
@@ -539,7 +609,11 @@ static void listener_run(struct server *server)
 {
     while (!server->stop) {
         listener_balance(server);
-        forget_gone(server);
+        tows_door_sweep(&server->door);
+        if (listener_make_room(server) < 0) {
+            /* Whoever does not fit is looked at when memory is to be had again. */
+            tows_door_make_room(&server->door);
+        }
         int timeout_ms;
         unsigned count = fill_polls(server, &timeout_ms);
         int ready = poll(server->polls, count, timeout_ms);
@@ -587,6 +661,10 @@ int tows_listener_main(const struct tows_config *config, int argc, char **argv)
     if (config->watch_pid != 0) {
         server.watched = (int)syscall(SYS_pidfd_open, (pid_t)config->watch_pid, 0);
     }
+    server.owner = geteuid();
+    long cores = sysconf(_SC_NPROCESSORS_ONLN);
+    server.starts = cores > STARTS_MIN / 2 ? 2 * (unsigned)cores : STARTS_MIN;
+    tows_door_init(&server.door);
     tows_crew_init(&server.crew, &server.config);
     error = start_listening(&server);
     if (error < 0) {
@@ -599,16 +677,14 @@ int tows_listener_main(const struct tows_config *config, int argc, char **argv)
     for (unsigned i = 0; i < server.listener_count; i++) {
         tow_listener_close(server.listeners[i]);
     }
-    while (server.guests != NULL) {
-        struct tows_guest *guest = server.guests;
-        server.guests = guest->next;
-        tows_guest_destroy(guest);
-    }
+    tows_door_fini(&server.door);
     tows_crew_fini(&server.crew);
     tows_gauge_stop(&server.gauge);
     if (config->private_dir[0] != '\0') {
         rmdir(config->private_dir);
     }
+    free(server.polls);
+    free(server.sources);
     close(server.signals);
     if (server.watched >= 0) {
         close(server.watched);

@@ -1,0 +1,185 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Gives places to newcomers and takes them from those who need them least. */
+#include "server/daemon/door.h"
+
+#include <errno.h>
+#include <stdlib.h>
+
+#include "base/log.h"
+
+void tows_door_init(struct tows_door *door)
+{
+    *door = (struct tows_door){0};
+    door->end = &door->guests;
+}
+
+static struct tows_caller *find_caller(struct tows_door *door, const struct tows_who *who)
+{
+    struct tows_caller *caller = door->callers;
+    while (caller != NULL && !tows_who_same(&caller->who, who)) {
+        caller = caller->next;
+    }
+    if (caller == NULL) {
+        caller = calloc(1, sizeof *caller);
+        if (caller != NULL) {
+            caller->who = *who;
+            caller->next = door->callers;
+            door->callers = caller;
+        }
+    }
+    return caller;
+}
+
+static void forget_caller(struct tows_door *door, struct tows_caller *caller)
+{
+    struct tows_caller **at = &door->callers;
+    while (*at != caller) {
+        at = &(*at)->next;
+    }
+    *at = caller->next;
+    free(caller);
+}
+
+/* Takes the guest at `at` out of the list and frees it. */
+static void door_remove(struct tows_door *door, struct tows_guest **at)
+{
+    struct tows_guest *guest = *at;
+    *at = guest->next;
+    if (door->end == &guest->next) {
+        door->end = at;
+    }
+    door->count--;
+    if (--guest->caller->places == 0) {
+        forget_caller(door, guest->caller);
+    }
+    tows_guest_destroy(guest);
+}
+
+/* The lower, the sooner it goes; a program that waits for its worker never does. */
+enum { RANK_GONE, RANK_LEAVING, RANK_ANSWERED, RANK_STRANGER, RANK_ASKED, RANK_STAYS };
+
+static int door_rank(const struct tows_guest *guest)
+{
+    switch (guest->state) {
+    case TOW_GUEST_GONE:
+        return RANK_GONE;
+    case TOW_GUEST_LEAVING:
+        return RANK_LEAVING;
+    case TOW_GUEST_ANSWERED:
+        return RANK_ANSWERED;
+    case TOW_GUEST_STRANGER:
+        return RANK_STRANGER;
+    case TOW_GUEST_ASKED:
+        return RANK_ASKED;
+    default:
+        return RANK_STAYS;
+    }
+}
+
+/* The oldest of those with the lowest rank, below `limit`, of one peer or (NULL) of all. */
+static struct tows_guest **find_least(struct tows_door *door, const struct tows_caller *caller,
+                                      int limit)
+{
+    struct tows_guest **least = NULL;
+    int lowest = limit;
+    for (struct tows_guest **at = &door->guests; *at != NULL; at = &(*at)->next) {
+        int rank = door_rank(*at);
+        if (rank < lowest && (caller == NULL || (*at)->caller == caller)) {
+            lowest = rank;
+            least = at;
+        }
+    }
+    return least;
+}
+
+static struct tows_caller *door_greediest(struct tows_door *door)
+{
+    struct tows_caller *most = door->callers;
+    for (struct tows_caller *caller = most; caller != NULL; caller = caller->next) {
+        most = caller->places > most->places ? caller : most;
+    }
+    return most;
+}
+
+bool tows_door_make_room(struct tows_door *door)
+{
+    struct tows_guest **least = find_least(door, NULL, RANK_STRANGER);
+    struct tows_caller *most = door_greediest(door);
+    if (least == NULL && most != NULL) {
+        least = find_least(door, most, RANK_STAYS);
+    }
+    if (least == NULL) {
+        least = find_least(door, NULL, RANK_STAYS);
+    }
+    if (least == NULL) {
+        return false;
+    }
+    door_remove(door, least);
+    return true;
+}
+
+static void tell_once(struct tows_caller *caller, uint64_t most)
+{
+    char text[TOW_WHO_TEXT_MAX];
+    if (!caller->told) {
+        caller->told = true;
+        tow_log(TOW_AREA_SERVER, TOW_LOG_WARN,
+                "%s has taken all of the %llu places that it may have before it is served: each "
+                "further connection takes the place of one of its own",
+                tows_who_text(&caller->who, text), (unsigned long long)most);
+    }
+}
+
+int tows_door_admit(struct tows_door *door, struct tows_guest *guest, uint64_t places,
+                    uint64_t per_peer)
+{
+    struct tows_caller *caller = find_caller(door, &guest->who);
+    if (caller == NULL) {
+        tows_guest_destroy(guest);
+        return -ENOMEM;
+    }
+    /* It counts from here on, so that nobody forgets its peer meanwhile. */
+    caller->places++;
+    bool room = true;
+    if (per_peer != 0 && caller->places > per_peer) {
+        struct tows_guest **least = find_least(door, caller, RANK_STAYS);
+        tell_once(caller, per_peer);
+        room = least != NULL;
+        if (room) {
+            door_remove(door, least);
+        }
+    }
+    if (room && door->count >= places) {
+        room = tows_door_make_room(door);
+    }
+    if (!room) {
+        if (--caller->places == 0) {
+            forget_caller(door, caller);
+        }
+        tows_guest_destroy(guest);
+        return -EBUSY;
+    }
+    guest->caller = caller;
+    *door->end = guest;
+    door->end = &guest->next;
+    door->count++;
+    return 0;
+}
+
+void tows_door_sweep(struct tows_door *door)
+{
+    for (struct tows_guest **at = &door->guests; *at != NULL;) {
+        if ((*at)->state == TOW_GUEST_GONE) {
+            door_remove(door, at);
+        } else {
+            at = &(*at)->next;
+        }
+    }
+}
+
+void tows_door_fini(struct tows_door *door)
+{
+    while (door->guests != NULL) {
+        door_remove(door, &door->guests);
+    }
+}

@@ -1,0 +1,49 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Places for connections that no worker has yet: so many in all, and so many for each peer.
+ *
+ * Whoever comes when all of its peer's places are taken gets the place of one of that peer's own;
+ * when all places are taken, of one that was answered already, then of the peer that has most. So
+ * a flood takes places from itself. Only the listener's one thread uses this.
+ */
+#ifndef TOW_SERVER_DOOR_H
+#define TOW_SERVER_DOOR_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "server/daemon/guest.h"
+#include "server/daemon/who.h"
+
+/* One peer, for as long as it has places. */
+struct tows_caller {
+    struct tows_caller *next; /* owned by the door */
+    struct tows_who who;
+    unsigned places;
+    unsigned sessions; /* the listener's: how many it has, see `round` */
+    unsigned round;    /* when they were counted */
+    int64_t served_ns; /* when a program of it last got a worker; 0: not since it came */
+    bool told;         /* the log has a line about its places */
+};
+
+struct tows_door {
+    struct tows_guest *guests; /* owned; oldest first */
+    struct tows_guest **end;   /* where the next is put */
+    unsigned count;
+    struct tows_caller *callers; /* owned */
+};
+
+void tows_door_init(struct tows_door *door);
+
+/* Gives the guest, which it owns from now on, a place: at most `places` are taken then, at most
+ * `per_peer` (0: as many as there are) by its peer. -EBUSY: none can be had, the guest is gone. */
+int tows_door_admit(struct tows_door *door, struct tows_guest *guest, uint64_t places,
+                    uint64_t per_peer);
+
+/* Closes the guest that matters least; false if there is none but programs that wait. */
+bool tows_door_make_room(struct tows_door *door);
+
+/* Frees the guests that are gone. */
+void tows_door_sweep(struct tows_door *door);
+void tows_door_fini(struct tows_door *door);
+
+#endif

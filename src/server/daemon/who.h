@@ -1,0 +1,42 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Whom a connection belongs to, as far as the kernel knows: a user on a unix socket, an address on
+ * a network. Places, sessions and what may be seen are counted by it. */
+#ifndef TOW_SERVER_WHO_H
+#define TOW_SERVER_WHO_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+struct sockaddr;
+
+enum tows_who_kind {
+    TOW_WHO_NOBODY, /* not known: all of these are one */
+    TOW_WHO_USER,   /* of this machine, by a unix socket */
+    TOW_WHO_IPV4,
+    TOW_WHO_IPV6, /* the first 64 bits: whoever has one address there has them all */
+};
+
+struct tows_who {
+    uint32_t kind;
+    uint32_t user;      /* USER */
+    uint8_t address[8]; /* IPV4: the first 4 bytes; IPV6 */
+};
+
+enum { TOW_WHO_TEXT_MAX = 64 };
+
+/* Of a connected socket. */
+struct tows_who tows_who_of(int fd);
+/* Of a peer's address; a unix socket's is NOBODY. */
+struct tows_who tows_who_at(const struct sockaddr *address);
+
+bool tows_who_same(const struct tows_who *one, const struct tows_who *other);
+
+/* Root, and the user who runs this server: they see and end everything. */
+bool tows_who_rules(const struct tows_who *who, uid_t owner);
+
+/* "user 1000", "192.0.2.7", "2001:db8:0:1::/64". */
+const char *tows_who_text(const struct tows_who *who, char ret_text[TOW_WHO_TEXT_MAX]);
+
+#endif
