@@ -88,14 +88,29 @@ bool tow_patience_goes_on(struct tow_patience *patience)
     return true;
 }
 
+/* How long an error is worth another try; 0: it is not. */
+static int64_t retry_time(int error)
+{
+    switch (-error) {
+    case ECONNRESET:
+    case EPIPE:
+        return RETRY_NS;
+    case EUSERS:
+        return TOW_RETRY_FULL_S * TOW_TIME_S;
+    default:
+        return 0;
+    }
+}
+
 bool tow_retry_pause(struct tow_retry *retry, int error, int64_t deadline_ns)
 {
     int64_t now = tow_time_now_ns();
     if (retry->pause_ns == 0) {
-        *retry = (struct tow_retry){.until_ns = now + RETRY_NS, .pause_ns = PAUSE_MIN_NS};
+        *retry = (struct tow_retry){.began_ns = now, .pause_ns = PAUSE_MIN_NS};
     }
-    int64_t until = retry->until_ns < deadline_ns ? retry->until_ns : deadline_ns;
-    if ((error != -ECONNRESET && error != -EPIPE) || now + retry->pause_ns >= until) {
+    int64_t until = retry->began_ns + retry_time(error);
+    until = until < deadline_ns ? until : deadline_ns;
+    if (now + retry->pause_ns >= until) {
         return false;
     }
     tow_time_sleep(retry->pause_ns);

@@ -42,10 +42,12 @@ int64_t tow_patience_next(const struct tow_patience *patience);
  * tow_patience_next. */
 bool tow_patience_goes_on(struct tow_patience *patience);
 
-/* A server whose places for newcomers are all taken closes a connection without a word: it is tried
+/* A server whose places for newcomers are all taken closes a connection without a word
+ * (-ECONNRESET, -EPIPE); one that has no room for a session now says so (-EUSERS). It is tried
  * again after ever longer pauses, for some seconds. Begin with zeros. */
+#define TOW_RETRY_FULL_S 20
 struct tow_retry {
-    int64_t until_ns, pause_ns;
+    int64_t began_ns, pause_ns;
 };
 /* Waits a while. False: the error is another one, or that was enough. */
 bool tow_retry_pause(struct tow_retry *retry, int error, int64_t deadline_ns);

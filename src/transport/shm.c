@@ -57,12 +57,14 @@ struct shm_request {
     uint32_t preface; /* so many bytes follow; at most TOW_PREFACE_MAX */
 };
 
+#define REFUSED_NOW 1u
+
 struct shm_answer {
     char magic[TOW_SHM_MAGIC_SIZE];
     uint32_t version;
-    uint32_t control_size;
-    uint64_t ring_size; /* 0: refused */
-    uint64_t sentence;  /* refused: so many bytes follow, which say why; else 0 */
+    uint32_t control_size; /* refused: REFUSED_NOW if it may be tried again, else 0 */
+    uint64_t ring_size;    /* 0: refused */
+    uint64_t sentence;     /* refused: so many bytes follow, which say why; else 0 */
 };
 
 /* What travels with a descriptor. */
@@ -399,9 +401,11 @@ void tow_shm_write_patience(uint8_t *ret_bytes)
     memcpy(ret_bytes, &answer, sizeof answer);
 }
 
-size_t tow_shm_write_refusal(const char *sentence, uint8_t ret_bytes[TOW_SHM_REFUSAL_MAX])
+size_t tow_shm_write_refusal(const char *sentence, bool later,
+                             uint8_t ret_bytes[TOW_SHM_REFUSAL_MAX])
 {
-    struct shm_answer answer = {.magic = TOW_SHM_MAGIC, .version = SHM_VERSION};
+    struct shm_answer answer = {
+        .magic = TOW_SHM_MAGIC, .version = SHM_VERSION, .control_size = later ? REFUSED_NOW : 0};
     answer.sentence = strnlen(sentence, TOW_WHY_MAX - 1);
     memcpy(ret_bytes, &answer, sizeof answer);
     memcpy(ret_bytes + sizeof answer, sentence, answer.sentence);
@@ -458,7 +462,7 @@ static int take_request(int fd, int64_t deadline_ns, char *ret_why, size_t size)
     int wrong = error < 0 ? 0 : check_request(&request, ret_why, size);
     if (wrong == -EPROTONOSUPPORT) {
         uint8_t answer[TOW_SHM_REFUSAL_MAX];
-        tow_sock_send_all(fd, answer, tow_shm_write_refusal(ret_why, answer), deadline_ns);
+        tow_sock_send_all(fd, answer, tow_shm_write_refusal(ret_why, false, answer), deadline_ns);
     }
     if (wrong < 0) {
         return wrong;
@@ -602,7 +606,7 @@ static int shm_connect(const char *rest, const struct tow_preface *preface,
     if (count == 0 && is_refused(fd, &answer, patience->deadline_ns, text)) {
         snprintf(ret_why, size, "shm://%s refuses: %s", rest, text);
         close(fd);
-        return -EBUSY;
+        return answer.control_size == REFUSED_NOW ? -EUSERS : -EBUSY;
     }
     if (count != 1 || memcmp(answer.magic, TOW_SHM_MAGIC, sizeof answer.magic) != 0 ||
         answer.version != SHM_VERSION || answer.control_size != CONTROL_SIZE ||

@@ -25,8 +25,10 @@ int tow_shm_serve(int fd, int64_t deadline_ns, char *ret_why, size_t size,
 /* Answers without memory. While the server has no worker ready: the client waits on. */
 #define TOW_SHM_ANSWER_SIZE 32u
 void tow_shm_write_patience(uint8_t *ret_bytes);
-/* The client will not get any: it is told our version and a sentence. Returns the size. */
+/* The client will not get any: it is told our version, whether it may later, and a sentence.
+ * Returns the size. */
 #define TOW_SHM_REFUSAL_MAX (TOW_SHM_ANSWER_SIZE + TOW_WHY_MAX)
-size_t tow_shm_write_refusal(const char *sentence, uint8_t ret_bytes[TOW_SHM_REFUSAL_MAX]);
+size_t tow_shm_write_refusal(const char *sentence, bool later,
+                             uint8_t ret_bytes[TOW_SHM_REFUSAL_MAX]);
 
 #endif

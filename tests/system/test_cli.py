@@ -160,7 +160,7 @@ def run_peer_that_is_late_and_silent():
 @t.test(180)
 def run_server_that_asks_for_patience():
     """It may take as long as it says every 2 s that it is there; so does what it says over shared memory."""
-    refuse = frame(0xF002, struct.pack("<III", MAGIC, 2, 5) + b"full\0")
+    refuse = frame(0xF002, struct.pack("<III", MAGIC, 5, 5) + b"full\0")
     notice = frame(0xF00A, struct.pack("<IIQQI", 5, 0, 0, 0, 1) + b"\0")
     told = []
 

@@ -114,22 +114,39 @@ def one_peer_does_not_get_all_sessions():
         starts(server)
 
 
+@contextlib.contextmanager
+def looks_away(server):
+    """Whatever comes meanwhile, the listener sees all at once."""
+    pid = server.process.pid
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        t.wait_until(lambda: pathlib.Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] == "T", 5, "it has stopped")
+        yield
+    finally:
+        os.kill(pid, signal.SIGCONT)
+
+
 @t.test(120)
 def a_program_that_has_gone_gets_no_worker():
-    """They all come while the listener looks away: it finds them gone."""
     with t.Server() as server:
-        pid = server.process.pid
-        os.kill(pid, signal.SIGSTOP)
-        try:
-            t.wait_until(lambda: pathlib.Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] == "T", 5, "it has stopped")
+        with looks_away(server):
             for _ in range(30):
                 with socket.create_connection(("127.0.0.1", server.port()), timeout=30 * t.SLOW, source_address=(FLOODER, 0)) as line:
                     line.sendall(hello())
-        finally:
-            os.kill(pid, signal.SIGCONT)
         starts(server)
         t.wait_until(lambda: not server.status()["sessions"], 10, "the session has ended")
         t.equal(len(re.findall(r"session \d+: 127\S+ worker", server.log())), 1, "the number of sessions")
+
+
+@t.test(120)
+def not_all_places_are_for_programs_that_wait():
+    """Three quarters are; those beyond are told so."""
+    with t.Server("--places-per-peer=8") as server, contextlib.ExitStack() as stack:
+        with looks_away(server):
+            lines = fill(server, stack, 7, hello())
+        answers = [first_frame(line) for line in lines]
+        t.equal([kind for kind, _ in answers], [WELCOME] * 6 + [REFUSE], "the kinds of answers")
+        t.check(b"no more room for 127.0.0.2: too many programs wait for workers already" in answers[-1][1], f"{answers[-1]}")
 
 
 @t.test(60)

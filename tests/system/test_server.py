@@ -215,14 +215,36 @@ def memory_is_free_again():
             server.forgets(session["worker_pid"], before)
 
 
-@t.test(trees=ALL)
+FULL = (("tcp", "auto"), ("unix", "unix"), ("unix", "auto"), ("unix", "shm"), ("shm", "auto"))
+
+
+@t.test(120, trees=ALL)
 def full_server_refuses_with_a_sentence():
+    """After it was tried again for 20 s."""
     program = t.build_c(HELPERS / "hold.c", ["-lcuda"], "hold")
-    with t.Server("--max-sessions=1") as server, held(server, "poll"):
-        for kind, wish in (("tcp", "auto"), ("unix", "unix"), ("unix", "auto"), ("unix", "shm"), ("shm", "auto")):
-            done = t.towline_run(server.address(kind), [program, "free"], env={"TOWLINE_TRANSPORT": wish})
-            t.check(done.returncode != 0, f"a second session was begun over {kind}")
-            t.check("refuses: the server is full" in done.stderr, f"over {kind}, {wish}: {done.stderr}")
+    with t.Server("--max-sessions=1") as server, held(server, "poll"), concurrent.futures.ThreadPoolExecutor(len(FULL)) as pool:
+        def run(kind, wish):
+            return t.towline_run(server.address(kind), [program, "free"], 100, env={"TOWLINE_TRANSPORT": wish})
+        runs = {how: pool.submit(run, *how) for how in FULL}
+        for how, done in runs.items():
+            t.check(done.result().returncode != 0, f"a second session was begun over {how}")
+            t.check("refuses: the server is full" in done.result().stderr, f"over {how}: {done.result().stderr}")
+            t.check("trying again until 20 seconds have passed" in done.result().stderr, f"over {how}: {done.result().stderr}")
+
+
+@t.test(120)
+def a_program_waits_for_a_full_server():
+    begin = "import ctypes as c; cu = c.CDLL('libcuda.so.1'); print('begun', cu.cuInit(0))"
+    for kind, wish in FULL[::2]:
+        with t.Server("--max-sessions=1") as server:
+            with held(server, "poll"):
+                program = subprocess.Popen([str(t.TOWLINE), "run", "-s", server.address(kind), "--", "python3", "-c", begin],
+                                           stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                                           env=dict(os.environ, TOWLINE_TRANSPORT=wish))
+                said = program.stderr.readline()
+                t.check("refuses: the server is full" in said and "trying again" in said, f"over {kind}, {wish} it says {said!r}")
+            out, err = program.communicate(timeout=60)
+            t.equal((out, err), ("begun 0\n", ""), f"what comes over {kind}, {wish}")
 
 
 @t.test(trees=ALL)

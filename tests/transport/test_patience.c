@@ -157,6 +157,10 @@ static void retries_end(void **state)
     int64_t took = tow_time_now_ns() - start;
     assert_true(took > 2 * TOW_TIME_S); /* longer than a listener keeps an answered stranger */
     assert_in_range(tries, 4, 12);
+    /* One that says that it is full is worth more. */
+    assert_true(tow_retry_pause(&retry, -EUSERS, TOW_TIME_FOREVER));
+    retry.began_ns -= TOW_RETRY_FULL_S * TOW_TIME_S;
+    assert_false(tow_retry_pause(&retry, -EUSERS, TOW_TIME_FOREVER));
     retry = (struct tow_retry){0};
     assert_false(tow_retry_pause(&retry, -EPIPE, tow_time_deadline(10 * TOW_TIME_MS)));
 }

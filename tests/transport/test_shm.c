@@ -473,8 +473,10 @@ static const struct {
     uint64_t ring_size, sentence;
     int error;
     const char *why;
+    uint32_t later;
 } refusals[] = {
     {2, 0, 8, -EBUSY, "refuses: it rains"},
+    {2, 0, 8, -EUSERS, "refuses: it rains", 1},
     {2, 0, 0, -EBUSY, "refuses: "},
     {3, 0, 8, -EPROTO, "in a way this client does not know"},
     {2, TOW_LINE_RING_SIZE, 8, -EPROTO, "in a way this client does not know"},
@@ -505,6 +507,7 @@ static void *refusing_server(void *arg)
     }
     struct answer answer = {.magic = "TOWLSHM",
                             .version = refusals[refusal].version,
+                            .control_size = refusals[refusal].later,
                             .ring_size = refusals[refusal].ring_size,
                             .sentence = refusals[refusal].sentence};
     send(fd, &answer, sizeof answer, MSG_NOSIGNAL);

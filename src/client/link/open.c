@@ -19,6 +19,8 @@
 #include "transport/transport.h"
 #include "wire/handshake.h"
 
+enum { SAY_S = 5 }; /* when the user is told that a full server is tried again */
+
 static int say_hello(struct tow_line *line, const struct tow_preface *hello)
 {
     uint8_t *at = NULL;
@@ -67,6 +69,18 @@ static void say_that_we_wait(const char *address, int seconds)
             address, seconds);
 }
 
+/* A server that has no room now is heard, and tried again. `why` is its sentence. */
+static void bear_refusal(struct tow_patience *patience, const char *why)
+{
+    int seconds = (int)((tow_time_now_ns() - patience->began_ns) / TOW_TIME_S);
+    if (seconds >= SAY_S && !patience->said) {
+        patience->said = true;
+        tow_log(TOW_AREA_CLIENT, TOW_LOG_WARN, "%s; trying again until %d seconds have passed", why,
+                TOW_RETRY_FULL_S);
+    }
+    tow_patience_heard(patience);
+}
+
 /* Waits for so many bytes. */
 static int peek_patiently(struct tow_line *line, size_t n, struct tow_patience *patience,
                           const uint8_t **ret_at, size_t *ret_available)
@@ -112,7 +126,7 @@ static int read_welcome(struct towc_link *link, struct tow_patience *patience, c
         error = tow_refuse_decode(at, &frame, &refuse);
         if (error == 0) {
             snprintf(why, why_size, "%s refuses: %s", link->address, refuse.sentence);
-            return -ECONNREFUSED;
+            return refuse.code == TOW_REFUSE_BUSY ? -EUSERS : -ECONNREFUSED;
         }
     } else if (error == 0) {
         error = frame.kind == TOW_CONTROL_WELCOME ? tow_welcome_decode(at, &frame, &link->welcome)
@@ -174,6 +188,7 @@ static int connect_local(const char *address, const char *shared, const struct t
             explain_silence(address, patience, why, why_size);
             return error;
         case EBUSY:
+        case EUSERS:
             return error; /* it refuses, and says why */
         case ENOENT:
         case ECONNREFUSED:
@@ -207,7 +222,8 @@ static int connect_line(const char *address, const struct tow_preface *hello,
     return tow_transport_connect_by(address, hello, patience, why, why_size, ret_line);
 }
 
-/* To the welcome. A connection that was closed without a word is -ECONNRESET or -EPIPE. */
+/* To the welcome. A connection that was closed without a word is -ECONNRESET or -EPIPE, a server
+ * without room now -EUSERS. */
 static int be_welcomed(struct towc_link *link, const struct tow_preface *hello,
                        struct tow_patience *patience, char *why, size_t why_size)
 {
@@ -253,7 +269,13 @@ int towc_link_open(const char *address, unsigned index, struct towc_link **ret_l
     } else {
         error = be_welcomed(link, &hello, &patience, why, why_size);
     }
-    while (error < 0 && tow_retry_pause(&retry, error, patience.deadline_ns)) {
+    while (error < 0) {
+        if (error == -EUSERS) {
+            bear_refusal(&patience, why);
+        }
+        if (!tow_retry_pause(&retry, error, patience.deadline_ns)) {
+            break;
+        }
         tow_line_close(link->line);
         link->line = NULL;
         error = be_welcomed(link, &hello, &patience, why, why_size);

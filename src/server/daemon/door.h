@@ -20,7 +20,8 @@ struct tows_caller {
     struct tows_who who;
     unsigned places;
     unsigned sessions; /* the listener's: how many it has, see `round` */
-    unsigned round;    /* when they were counted */
+    unsigned waiting;  /* its programs that wait for workers */
+    unsigned round;    /* when these two were counted */
     int64_t served_ns; /* when a program of it last got a worker; 0: not since it came */
     bool told;         /* the log has a line about its places */
 };

@@ -124,7 +124,7 @@ void tows_guest_refuse(struct tows_guest *guest, uint32_t code, const char *sent
         return;
     }
     if (guest->shared) {
-        length = (uint32_t)tow_shm_write_refusal(sentence, at);
+        length = (uint32_t)tow_shm_write_refusal(sentence, code == TOW_REFUSE_BUSY, at);
     } else if (tow_refuse_encode(&refuse, at, guest->out.size, &length) < 0) {
         guest->state = TOW_GUEST_GONE;
         return;
@@ -362,7 +362,7 @@ void tows_guest_step(struct tows_guest *guest, short events)
                     (int)(STRANGER_NS / TOW_TIME_S));
         }
         if (guest->state == TOW_GUEST_PROGRAM) {
-            tows_guest_refuse(guest, TOW_REFUSE_BUSY,
+            tows_guest_refuse(guest, TOW_REFUSE_FAILED,
                               "the server could not start a worker in time; look at its log");
         } else {
             guest->state = TOW_GUEST_GONE;

@@ -216,21 +216,33 @@ static uint64_t sessions_per_peer(const struct tows_config *config)
     return config->sessions_per_peer != 0 ? config->sessions_per_peer : all - all / 4;
 }
 
-/* A program that this server has no session left for is told so. False: it may wait. */
-static bool listener_turns_away(struct server *server, struct tows_guest *guest, unsigned busy)
+/* A program that this server has no session left for is told so, and so is one whose peer has all
+ * places that may be used for waiting: there is room for whoever says its first words. False: it
+ * may wait. */
+static bool listener_turns_away(struct server *server, struct tows_guest *guest, unsigned busy,
+                                unsigned waiting)
 {
+    const struct tows_config *config = &server->config;
     char sentence[320], text[TOW_WHO_TEXT_MAX];
-    uint64_t most = server->config.max_sessions, each = sessions_per_peer(&server->config);
+    uint64_t most = config->max_sessions, each = sessions_per_peer(config);
+    uint64_t places = config->places, own = config->places_per_peer;
+    own = own != 0 && own < places ? own : places;
+    const struct tows_caller *caller = guest->caller;
     if (busy >= most) {
         snprintf(sentence, sizeof sentence,
                  "the server is full: it serves %llu programs already; try again when one has "
                  "ended, or raise max-sessions there",
                  (unsigned long long)most);
-    } else if (guest->caller->sessions >= each) {
+    } else if (caller->sessions >= each) {
         snprintf(sentence, sizeof sentence,
                  "the server has no more room for %s: it serves %llu programs from there already; "
                  "try again when one has ended, or raise sessions-per-peer there",
                  tows_who_text(&guest->who, text), (unsigned long long)each);
+    } else if (caller->waiting > own - own / 4 || waiting > places - places / 4) {
+        snprintf(sentence, sizeof sentence,
+                 "the server has no more room for %s: too many programs wait for workers already; "
+                 "try again soon, or raise places-per-peer or places there",
+                 tows_who_text(&guest->who, text));
     } else {
         return false;
     }
@@ -242,7 +254,7 @@ static bool listener_turns_away(struct server *server, struct tows_guest *guest,
 static void listener_sort_out(struct server *server)
 {
     struct tows_crew *crew = &server->crew;
-    unsigned busy = tows_crew_count(crew, TOW_WORKER_BUSY, NULL);
+    unsigned busy = tows_crew_count(crew, TOW_WORKER_BUSY, NULL), waiting = 0;
     server->round++;
     for (struct tows_guest *guest = server->door.guests; guest != NULL; guest = guest->next) {
         struct tows_caller *caller = guest->caller;
@@ -252,6 +264,7 @@ static void listener_sort_out(struct server *server)
         if (caller->round != server->round) {
             caller->round = server->round;
             caller->sessions = tows_crew_count_for(crew, TOW_WORKER_BUSY, &caller->who);
+            caller->waiting = 0;
         }
         if (strcmp(crew->backend, "soft") == 0 && strncmp(guest->key, "slot=", 5) != 0) {
             /* No variable of the driver means anything to the software GPU: any worker will do. */
@@ -259,7 +272,12 @@ static void listener_sort_out(struct server *server)
             memmove(guest->key, slot == NULL ? "" : slot + 1,
                     slot == NULL ? 1 : strlen(slot + 1) + 1);
         }
-        listener_turns_away(server, guest, busy);
+        caller->waiting++;
+        waiting++;
+        if (listener_turns_away(server, guest, busy, waiting)) {
+            caller->waiting--;
+            waiting--;
+        }
     }
 }
 
@@ -290,7 +308,7 @@ static void listener_place(struct server *server)
         struct tows_worker *worker = tows_crew_idle(crew, next->key);
         if (tows_guest_has_gone(next)) {
             next->state = TOW_GUEST_GONE;
-        } else if (!listener_turns_away(server, next, busy) &&
+        } else if (!listener_turns_away(server, next, busy, 0) &&
                    tows_crew_hand(crew, worker, next->fd, next->kind, next->peer, &next->who) ==
                        0) {
             next->state = TOW_GUEST_GONE;
