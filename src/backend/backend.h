@@ -19,6 +19,21 @@ struct tow_backend_range {
     uint64_t base, size;
 };
 
+/* How memory files reach the workers of other sessions: somebody keeps them, known by a token,
+ * until the worker forgets them or ends. Any thread may call these. */
+struct tow_backend_token {
+    uint8_t bytes[16];
+};
+
+struct tow_backend_exchange_ops {
+    /* Takes the descriptor, also when it fails. */
+    int (*keep)(int fd, struct tow_backend_token *ret_token);
+    /* A descriptor of the caller's own; -ENOENT. */
+    int (*get)(const struct tow_backend_token *token);
+    /* Waits for nobody's answer: locks may be held. */
+    void (*forget)(const struct tow_backend_token *token);
+};
+
 struct tow_backend {
     const char *name; /* "cuda" or "soft" */
     struct tow_driver driver;
@@ -38,6 +53,9 @@ struct tow_backend {
     /* NULL, or: from now on the bytes in use of each GPU are kept in `used`, for others to see.
      * Returns how many there are. */
     unsigned (*show_used)(_Atomic uint64_t *used, unsigned count);
+    /* NULL for a backend that needs none; else the server sets it before the first session, or
+     * leaves it NULL where nobody keeps anything: then memory is not shared. */
+    const struct tow_backend_exchange_ops **exchange;
     /* Telling of a kernel costs nothing, as no code is loaded for it: so of all, at once. */
     bool describes_all;
     void (*close)(struct tow_backend *backend); /* frees everything, also a half-open backend */

@@ -458,7 +458,7 @@ def the_client_library_takes_little_memory():
 
 @t.test(60, matrix="counts")
 def an_idle_worker_takes_little_memory():
-    with t.Server("--idle-workers=1") as server:
+    with t.Server("--idle-workers=1", *t.SEEN) as server:
         t.wait_until(lambda: len(server.workers()) == 1, 10, "one idle worker")
         sizes = []
 

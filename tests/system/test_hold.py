@@ -198,7 +198,7 @@ def let_go(client, word):
 def take_away_under(up):
     """Takes memory away while a copy that has looked it up stands in the driver. False: the copy came too late."""
     # The memory is another context's, whose work alone the driver waits for.
-    with t.Server("--soft-threads=3") as server, raw.Client(server).begin() as client:
+    with t.Server("--soft-threads=3", *t.SEEN) as server, raw.Client(server).begin() as client:
         second_context(client)
         device = client.alloc(4096)
         t.equal(mirror(client, context=2), 0, "the result of sharing memory")

@@ -152,7 +152,7 @@ AT_HOST, AT_DEVICE, AT_ARRAY, AT_ADDRESS = 0, 1, 2, 3
 
 @t.test(trees=BOTH)
 def the_workers_own_memory_cannot_be_named():
-    with t.Server() as server, raw.Client(server).begin() as client:
+    with t.Server(*t.SEEN) as server, raw.Client(server).begin() as client:
         worker = server.status()["sessions"][0]["worker_pid"]
         maps = pathlib.Path(f"/proc/{worker}/maps").read_text().splitlines()
         program = next(int(line.split("-")[0], 16) for line in maps if line.endswith("towlined"))
@@ -184,7 +184,7 @@ def the_workers_own_memory_cannot_be_named():
 
 @t.test(trees=BOTH)
 def memory_is_not_mapped_where_the_workers_stack_grows():
-    with t.Server() as server, raw.Client(server).begin() as client:
+    with t.Server(*t.SEEN) as server, raw.Client(server).begin() as client:
         worker = server.status()["sessions"][0]["worker_pid"]
         maps = pathlib.Path(f"/proc/{worker}/maps").read_text()
         low, high = (int(word, 16) for word in re.search(r"^(\w+)-(\w+) .*\[stack\]$", maps, re.M).groups())

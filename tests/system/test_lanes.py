@@ -72,7 +72,7 @@ def copying(server, lanes="4", what="copy"):
 
 
 def kill_client(what):
-    with t.Server() as server:
+    with t.Server(*t.SEEN) as server:
         before = server.settled()
         with copying(server, what=what) as client:
             worker = server.status()["sessions"][0]["worker_pid"]

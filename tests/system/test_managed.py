@@ -202,7 +202,7 @@ def nobody_reads_what_was_fetched():
 def copies_elsewhere(kind):
     """What the program says of its copies from the address of the worker's heap."""
     program = t.build_c(HELPERS / "elsewhere.c", ["-lcuda"])
-    with t.Server() as server:
+    with t.Server(*t.SEEN) as server:
         env = t.clean_environment(TOWLINE_SERVER=server.address(kind), TOWLINE_TRANSPORT=kind if kind == "unix" else "auto",
                                   LD_LIBRARY_PATH=str(t.LIBCUDA.parent))
         with subprocess.Popen([program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=env) as process:

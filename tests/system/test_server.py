@@ -60,7 +60,7 @@ HELD = {"copy": 64 << 20, "poll": 256 << 20, "spin": 0}  # what hold.c has writt
 
 
 def kill_client(mode, kind):
-    with t.Server() as server:
+    with t.Server(*t.SEEN) as server:
         before = server.settled()
         with held(server, mode, kind) as client:
             worker = sessions(server)[0]["worker_pid"]
@@ -157,7 +157,7 @@ def a_program_waits_for_a_worker_that_takes_long_to_begin():
     slow = driver.with_name(f"slow.{os.getpid()}")
     begin = "import ctypes as c; cu = c.CDLL('libcuda.so.1'); assert cu.cuInit(0) == 0; print('begun')"
     try:
-        with t.Server("--idle-workers=0", device=str(driver), env={"PRINTER_SLOW": str(slow)}) as server:
+        with t.Server("--idle-workers=0", device=str(driver), env={"TOWLINE_PRINTER_SLOW": str(slow)}) as server:
             slow.touch()
             time.sleep(0.2)
             start = time.monotonic()
@@ -204,7 +204,7 @@ for _kinds in (("unix", "unix"), ("tcp", "tcp"), ("shm", "shm"), ("tcp", "shm"))
 @t.test(alone=True, trees=ALL)
 def memory_is_free_again():
     """After a program that ends by itself and frees nothing."""
-    with t.Server() as server:
+    with t.Server(*t.SEEN) as server:
         before = server.settled()
         with held(server, "leave") as client:
             session = sessions(server)[0]
@@ -403,7 +403,7 @@ def without_a_device_it_takes_the_driver_that_works():
     driver = t.build_c(HELPERS / "printing_driver.c", ["-shared", "-fPIC"], "printing_driver.so")
     with tempfile.TemporaryDirectory(prefix="tow") as folder:
         for name, path, more, kind in (("no", "/nowhere", {}, "soft"), ("a", folder, {}, "cuda"),
-                                       ("an unusable", folder, {"PRINTER_NONE": "1"}, "soft"),
+                                       ("an unusable", folder, {"TOWLINE_PRINTER_NONE": "1"}, "soft"),
                                        ("our own", str(t.LIBCUDA.parent), {}, "soft")):
             if path == folder and not os.path.lexists(f"{folder}/libcuda.so.1"):
                 os.symlink(driver, f"{folder}/libcuda.so.1")
@@ -438,7 +438,7 @@ def a_setting_of_the_driver_gets_a_worker_of_its_own():
     # The last two are what the driver does anyway, and what is for the client alone.
     both = {names[0]: "1", names[1]: "EAGER"}
     cases = (({}, {}), (both, both), ({names[0]: "2"}, {names[0]: "2"}), ({names[1]: "LAZY"}, {}), ({names[2]: "0"}, {}))
-    with t.Server(device=str(driver)) as server:
+    with t.Server(*t.SEEN, device=str(driver)) as server:
         for kind, wish, over, some in (("unix", "auto", "shm", cases), ("unix", "shm", "shm", cases[1:3]),
                                        ("shm", "auto", "shm", cases[1:3]), ("unix", "unix", "unix", cases[1:3]),
                                        ("tcp", "auto", "tcp", cases[1:3])):
@@ -508,7 +508,7 @@ def systemd_sockets_and_notification():
 
 @t.test()
 def a_gpu_that_reaches_pageable_memory_is_warned_of():
-    for env, lines in (({}, 0), ({"TOW_TEST_PAGEABLE": "1"}, 1)):
+    for env, lines in (({}, 0), ({"TOWLINE_TEST_PAGEABLE": "1"}, 1)):
         with t.Server(env=env) as server:
             t.equal(server.log().count("load nvidia-uvm with uvm_disable_hmm=1"), lines, "the number of warnings")
 

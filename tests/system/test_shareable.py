@@ -60,7 +60,7 @@ def forget(client, token):
 
 @t.test(trees=BOTH)
 def a_token_is_good_for_who_has_it_while_its_session_lasts():
-    with t.Server() as server, t.Server() as elsewhere:
+    with t.Server(*t.SEEN) as server, t.Server(*t.SEEN) as elsewhere:
         with raw.Client(server).begin() as ann, raw.Client(server).begin() as bob, \
                 raw.Client(elsewhere).begin() as stranger:
             memory = create(ann)
@@ -94,7 +94,7 @@ def a_token_is_good_for_who_has_it_while_its_session_lasts():
 
 @t.test(trees=BOTH)
 def a_pool_that_is_destroyed_leaves_nothing_open():
-    with t.Server() as server, raw.Client(server).begin() as ann, raw.Client(server).begin() as bob:
+    with t.Server(*t.SEEN) as server, raw.Client(server).begin() as ann, raw.Client(server).begin() as bob:
         workers = [s["worker_pid"] for s in server.status()["sessions"]]
         pool = raw.handle("MEMORYPOOL", 1)
         props = struct.pack("<IIIIQQ56x", 1, 1, 1, 0, 0, 0)  # pinned, POSIX descriptors, device 0
@@ -115,7 +115,7 @@ def a_pool_that_is_destroyed_leaves_nothing_open():
 
 @t.test(trees=BOTH)
 def a_frame_that_is_cut_ends_the_session_alone():
-    with t.Server() as server, raw.Client(server).begin() as ann, raw.Client(server).begin() as bob:
+    with t.Server(*t.SEEN) as server, raw.Client(server).begin() as ann, raw.Client(server).begin() as bob:
         token = export(ann, create(ann))
         bob.socket.sendall(raw.frame(FORGET, token[:8]))
         t.check(bob.ended(), "the line is closed")
@@ -126,7 +126,7 @@ def a_frame_that_is_cut_ends_the_session_alone():
 @t.test(trees=BOTH)
 def exports_run_out_for_their_session_and_the_server_goes_on():
     limit = 200
-    with t.Server(files=limit) as server, raw.Client(server).begin() as ann:
+    with t.Server(*t.SEEN, files=limit) as server, raw.Client(server).begin() as ann:
         memory = create(ann)
         tokens = [export(ann, memory) for _ in range(limit // 2)]
         for _ in range(3):
@@ -141,7 +141,7 @@ def exports_run_out_for_their_session_and_the_server_goes_on():
 @t.test(trees=BOTH)
 def descriptors_that_programs_close_are_closed_here_too():
     for kind in ("unix", "tcp", "shm"):
-        with t.Server() as server:
+        with t.Server(*t.SEEN) as server:
             program = subprocess.Popen([str(t.TOWLINE), "run", "-s", server.address(kind), "--", str(PROGRAM), "hold"],
                                        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
             try:

@@ -76,6 +76,8 @@ static const struct option_entry entries[] = {
      "Where (/var/cache/towline as root, otherwise ~/.cache/towline)."},
     {"socket-mode", 0, KIND_MODE, 0, AT(socket_mode), 0777, "MODE",
      "Permissions of unix sockets, octal (0666 as root, otherwise 0600)."},
+    {"walls", 0, KIND_COUNT, FOR_WORKER, AT(walls), 1, "0|1",
+     "0: workers keep all rights of this server; to look for a fault, never for strangers (1)."},
     {"log", 0, KIND_TEXT, FOR_WORKER, AT(log), 0, "SPEC",
      "What to log, as TOWLINE_LOG: warn, info, server=debug ... (info)."},
     {"config", 'c', KIND_TEXT, FLAG_ONLY, AT(file), 0, "FILE",
@@ -111,6 +113,7 @@ void tows_config_defaults(struct tows_config *config)
     config->places_per_peer = 64;
     config->lanes = 7;
     config->code_cache = UINT64_C(4) << 30;
+    config->walls = 1;
     config->socket_mode = geteuid() == 0 ? 0666 : 0600;
 }
 

@@ -19,6 +19,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "server/daemon/post.h"
+#include "server/daemon/walls.h"
 
 enum {
     WORKER_ENV_MAX = 64,
@@ -67,6 +68,7 @@ static void run_child(const struct tows_crew *crew, const char *key, int control
     if (getppid() != listener) {
         _exit(1);
     }
+    tows_walls_show(); /* until exec, and it hides again */
     /* Both are moved out of the way first: either might be 3 or 4 already. */
     int high_control = fcntl(control, F_DUPFD, 16);
     int high_stats = fcntl(stats, F_DUPFD, 16);
@@ -122,7 +124,12 @@ static void run_child(const struct tows_crew *crew, const char *key, int control
         args[count++] = slot_flag;
     }
     args[count] = NULL;
-    execv("/proc/self/exe", args);
+    static char *kept[TOW_WALLS_ENVIRONMENT_MAX + 1];
+    tows_walls_close_from(TOW_STATS_FD + 1);
+    if (crew->config->walls != 0) {
+        tows_walls_environment(environ, kept);
+    }
+    execve("/proc/self/exe", args, crew->config->walls != 0 ? kept : environ);
     _exit(127);
 }
 
@@ -357,7 +364,9 @@ static void crew_exchange(struct tows_crew *crew, struct tows_worker *worker,
         tows_kept_forget(&crew->kept, worker, &worker->kept, &post->token);
         answer.error = 0;
     }
-    tow_fds_try_send(fds[0], &answer, sizeof answer, &given, given >= 0);
+    if (fds[0] >= 0) {
+        tow_fds_try_send(fds[0], &answer, sizeof answer, &given, given >= 0);
+    }
 }
 
 static void close_all(int fds[2])

@@ -22,6 +22,7 @@
 #include "server/daemon/guest.h"
 #include "server/daemon/status.h"
 #include "server/daemon/systemd.h"
+#include "server/daemon/walls.h"
 #include "wire/control.h"
 
 enum {
@@ -683,6 +684,7 @@ int tows_listener_main(const struct tows_config *config, int argc, char **argv)
     long cores = sysconf(_SC_NPROCESSORS_ONLN);
     server.starts = cores > STARTS_MIN / 2 ? 2 * (unsigned)cores : STARTS_MIN;
     tows_door_init(&server.door);
+    tows_walls_tell(config);
     tows_crew_init(&server.crew, &server.config);
     error = start_listening(&server);
     if (error < 0) {

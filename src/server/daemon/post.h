@@ -24,7 +24,7 @@ enum tows_post_what {
     /* Worker: about descriptors for other sessions (server/daemon/kept.h). The first descriptor
      * that comes with it is a socket of which the worker has the other end: there it gets one
      * tows_post_answer. So threads ask at the same time, and whoever is never answered reads an end
-     * of file. */
+     * of file. Without it, none is sent. */
     TOW_POST_KEEP = 6,   /* keep the second descriptor; answer: its token */
     TOW_POST_GET = 7,    /* answer: the descriptor of the token */
     TOW_POST_FORGET = 8, /* close the descriptor of the token, which this session exported */

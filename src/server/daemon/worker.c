@@ -24,6 +24,7 @@
 #include "server/daemon/guard.h"
 #include "server/daemon/output.h"
 #include "server/daemon/post.h"
+#include "server/daemon/walls.h"
 #include "server/run/run.h"
 #include "server/session/session.h"
 #include "transport/transport.h"
@@ -215,6 +216,38 @@ static void worker_forget(const struct tow_token *token)
 
 static const struct tows_kept_ops kept_ops = {worker_keep, worker_get, worker_forget};
 
+/* The same for a backend. */
+
+_Static_assert(sizeof(struct tow_backend_token) == sizeof(struct tow_token), "the same bits");
+
+static int exchange_keep(int fd, struct tow_backend_token *ret_token)
+{
+    struct tow_token token;
+    int error = worker_keep(fd, &token);
+    if (error == 0) {
+        memcpy(ret_token, &token, sizeof token);
+    }
+    return error;
+}
+
+static int exchange_get(const struct tow_backend_token *token)
+{
+    struct tow_token copy;
+    memcpy(&copy, token, sizeof copy);
+    return worker_get(&copy);
+}
+
+/* Without a socket for an answer: none comes. */
+static void exchange_forget(const struct tow_backend_token *token)
+{
+    struct tows_post post = {.what = TOW_POST_FORGET};
+    memcpy(&post.token, token, sizeof post.token);
+    tow_fds_send(TOW_POST_FD, &post, sizeof post, NULL, 0);
+}
+
+static const struct tow_backend_exchange_ops exchange_ops = {exchange_keep, exchange_get,
+                                                             exchange_forget};
+
 static int worker_serve(const struct tows_config *config, struct tow_backend *backend,
                         struct tows_session_stats *stats, const struct tows_post *request, int fd)
 {
@@ -352,6 +385,7 @@ int tows_worker_main(const struct tows_config *config)
     }
     close(TOW_STATS_FD);
     stats->device = -1;
+    tows_walls_raise(config);
 
     struct tow_backend backend;
     char why[TOW_WHY_MAX];
@@ -362,6 +396,9 @@ int tows_worker_main(const struct tows_config *config)
     }
     tows_account_install(&backend.driver, &stats->memory);
     tows_guard_install(&backend.driver);
+    if (backend.exchange != NULL) {
+        *backend.exchange = &exchange_ops;
+    }
     if (backend.show_used != NULL) {
         atomic_store(&stats->used_count, backend.show_used(stats->used, TOW_STATS_GPUS_MAX));
     }

@@ -2,7 +2,8 @@
 /* A driver library for `towlined --device PATH` that can do nothing but print, as NVIDIA's does: a
  * synchronisation writes what kernels "printed" to stdout and a failed "assert" to stderr, through
  * stdio and past it, before it returns. The first one succeeds, the second fails. While the file
- * that PRINTER_SLOW names exists, it takes 7 s to begin; with PRINTER_NONE it finds no device. */
+ * that TOWLINE_PRINTER_SLOW names exists, it takes 7 s to begin; with TOWLINE_PRINTER_NONE it finds
+ * no device. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,12 +17,12 @@ static _Thread_local CUcontext current;
 CUresult cuInit(unsigned int Flags)
 {
     (void)Flags;
-    const char *slow = getenv("PRINTER_SLOW");
+    const char *slow = getenv("TOWLINE_PRINTER_SLOW");
     static int begun;
     if (begun++ == 0 && slow != NULL && access(slow, F_OK) == 0) {
         sleep(7);
     }
-    return getenv("PRINTER_NONE") == NULL ? CUDA_SUCCESS : CUDA_ERROR_NO_DEVICE;
+    return getenv("TOWLINE_PRINTER_NONE") == NULL ? CUDA_SUCCESS : CUDA_ERROR_NO_DEVICE;
 }
 
 CUresult cuDriverGetVersion(int *driverVersion)

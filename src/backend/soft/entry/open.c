@@ -94,6 +94,7 @@ static void close_all(void)
     tow_soft.print = NULL;
     tow_soft.print_error = NULL;
     tow_soft.print_user = NULL;
+    tow_soft.exchange = NULL;
     tow_mutex_unlock(&tow_soft.lock);
 }
 
@@ -187,6 +188,7 @@ static void describe_backend(const struct tow_soft_options *options,
     ret_backend->print = &tow_soft.print;
     ret_backend->print_error = &tow_soft.print_error;
     ret_backend->print_user = &tow_soft.print_user;
+    ret_backend->exchange = &tow_soft.exchange;
     ret_backend->show_used = soft_show_used;
     ret_backend->close = soft_close;
     ret_backend->state = &tow_soft;

@@ -17,6 +17,7 @@
 #include "base/mutex.h"
 #include "gen/cuda_types.h"
 
+struct tow_backend_exchange_ops;
 struct tow_soft_block;
 struct tow_soft_ctx;
 struct tow_soft_hooks;
@@ -68,6 +69,7 @@ struct tow_soft {
     void (*print)(void *user, const char *text, size_t length);
     void (*print_error)(void *user, const char *text, size_t length);
     void *print_user;
+    const struct tow_backend_exchange_ops *exchange; /* borrowed, for ever; or NULL */
 };
 
 extern struct tow_soft tow_soft;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Memory shared with other workers of the same machine. Ordinary memory becomes shareable when its
- * handle is first asked for: its pages move into a memfd, at the same addresses. The handle says
- * where the memfd is and names a token that only it carries, so that nobody opens what he was not
- * given. */
+/* Memory shared with other workers of the same server. Ordinary memory becomes shareable when its
+ * handle is first asked for: its pages move into a memfd, at the same addresses. The listener keeps
+ * the memfd, and the handle names a token that only it carries, so that nobody opens what he was
+ * not given. No worker needs to see into another. */
 #include "backend/soft/engine/engine.h"
 #include "backend/soft/ground/alloc.h"
 #include "backend/soft/ground/arena.h"
@@ -14,11 +14,9 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/random.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -29,11 +27,10 @@
 /* What the 64 bytes of a CUipcMemHandle are. */
 struct wire_handle {
     char magic[8];
-    uint32_t pid;
-    int32_t fd;
+    uint32_t pid, none;
     uint64_t pages;        /* size of the memfd */
     uint64_t offset, size; /* of the allocation in it */
-    struct tow_soft_token token;
+    struct tow_backend_token token;
     uint32_t device, zero;
 };
 _Static_assert(sizeof(struct wire_handle) == sizeof(CUipcMemHandle), "a handle has 64 bytes");
@@ -42,8 +39,10 @@ _Static_assert(sizeof(struct wire_handle) == sizeof(CUipcMemHandle), "a handle h
 struct exported {
     struct exported *next;
     uint64_t base, size;
-    int fd; /* owned */
-    struct tow_soft_token token;
+    uint64_t serial; /* no other has it */
+    int fd;          /* owned */
+    bool offered;    /* the token is there */
+    struct tow_backend_token token;
 };
 
 struct opened {
@@ -56,38 +55,27 @@ struct opened {
 
 /* Guarded by tow_soft.lock. */
 static struct exported *exports;
+static uint64_t next_serial;
 static struct opened *openings;
 
-static void name_of(const struct tow_soft_token *token, char *ret_name, size_t size)
+int tow_soft_ipc_offer(int fd, struct tow_backend_token *ret_token)
 {
-    int used = snprintf(ret_name, size, "towline-ipc-");
-    for (size_t i = 0; i < sizeof token->bytes; i++) {
-        used += snprintf(ret_name + used, size - (size_t)used, "%02x", token->bytes[i]);
+    int other = tow_soft.exchange != NULL ? fcntl(fd, F_DUPFD_CLOEXEC, 0) : -1;
+    if (other < 0) {
+        return tow_soft.exchange != NULL ? -errno : -EOPNOTSUPP;
     }
+    return tow_soft.exchange->keep(other, ret_token);
 }
 
-int tow_soft_ipc_make(struct tow_soft_token *ret_token)
+void tow_soft_ipc_withdraw(const struct tow_backend_token *token)
 {
-    char name[64];
-    if (getrandom(ret_token, sizeof *ret_token, 0) != (ssize_t)sizeof *ret_token) {
-        return -1;
-    }
-    name_of(ret_token, name, sizeof name);
-    return memfd_create(name, MFD_CLOEXEC);
+    tow_soft.exchange->forget(token);
 }
 
-int tow_soft_ipc_fetch(uint32_t pid, int32_t number, const struct tow_soft_token *token,
-                       uint64_t size)
+int tow_soft_ipc_fetch(const struct tow_backend_token *token, uint64_t size)
 {
-    char path[64], target[128] = "", name[64], wanted[96];
     struct stat status;
-    snprintf(path, sizeof path, "/proc/%u/fd/%d", pid, number);
-    name_of(token, name, sizeof name);
-    snprintf(wanted, sizeof wanted, "/memfd:%s (deleted)", name);
-    if (readlink(path, target, sizeof target - 1) < 0 || strcmp(target, wanted) != 0) {
-        return -1;
-    }
-    int fd = open(path, O_RDWR | O_CLOEXEC);
+    int fd = tow_soft.exchange != NULL ? tow_soft.exchange->get(token) : -1;
     if (fd >= 0 && (fstat(fd, &status) != 0 || (uint64_t)status.st_size != size)) {
         close(fd);
         fd = -1;
@@ -124,7 +112,7 @@ static struct exported *export_pages(uint64_t base, uint64_t size)
     if (made == NULL) {
         return NULL;
     }
-    made->fd = tow_soft_ipc_make(&made->token);
+    made->fd = memfd_create("towline-ipc", MFD_CLOEXEC);
     if (made->fd < 0 || move_pages(base, size, made->fd) != 0) {
         if (made->fd >= 0) {
             close(made->fd);
@@ -134,6 +122,7 @@ static struct exported *export_pages(uint64_t base, uint64_t size)
     }
     made->base = base;
     made->size = size;
+    made->serial = ++next_serial;
     made->next = exports;
     exports = made;
     return made;
@@ -145,9 +134,74 @@ void tow_soft_ipc_forget(uint64_t base)
         struct exported *e = *at;
         if (e->base == base) {
             *at = e->next;
+            if (e->offered) {
+                tow_soft_ipc_withdraw(&e->token);
+            }
             close(e->fd);
             free(e);
             return;
+        }
+    }
+}
+
+/* With the lock held, which is given up meanwhile, since somebody else is asked: whoever looked at
+ * memory before looks again. */
+static CUresult export_offer(struct exported *e)
+{
+    struct tow_backend_token token;
+    uint64_t serial = e->serial;
+    int fd = fcntl(e->fd, F_DUPFD_CLOEXEC, 0);
+    tow_mutex_unlock(&tow_soft.lock);
+    int error = fd >= 0 ? tow_soft_ipc_offer(fd, &token) : -errno;
+    if (fd >= 0) {
+        close(fd);
+    }
+    tow_mutex_lock(&tow_soft.lock);
+    if (error < 0) {
+        return error == -EOPNOTSUPP ? CUDA_ERROR_NOT_SUPPORTED : CUDA_ERROR_OPERATING_SYSTEM;
+    }
+    for (e = exports; e != NULL && e->serial != serial;) {
+        e = e->next;
+    }
+    if (e == NULL || e->offered) {
+        tow_soft_ipc_withdraw(&token); /* freed meanwhile, or another thread was faster */
+        return CUDA_SUCCESS;
+    }
+    e->token = token;
+    e->offered = true;
+    return CUDA_SUCCESS;
+}
+
+/* With the lock held. */
+static CUresult handle_make(CUdeviceptr dptr, struct wire_handle *ret_handle)
+{
+    for (;;) {
+        while (tow_soft.running != NULL) {
+            tow_soft_quiesce();
+        }
+        struct tow_soft_alloc *alloc = tow_soft_alloc_at(dptr);
+        if (alloc == NULL || alloc->kind != TOW_SOFT_MEM_DEVICE) {
+            return CUDA_ERROR_INVALID_VALUE;
+        }
+        uint64_t base = alloc->block != NULL ? alloc->base & ~(TOW_SOFT_BLOCK - 1) : alloc->base;
+        uint64_t size = alloc->block != NULL ? TOW_SOFT_BLOCK : alloc->reserved;
+        struct exported *e = export_pages(base, size);
+        if (e == NULL) {
+            return CUDA_ERROR_OUT_OF_MEMORY;
+        }
+        if (e->offered) {
+            *ret_handle = (struct wire_handle){.magic = MAGIC,
+                                               .pid = (uint32_t)getpid(),
+                                               .pages = size,
+                                               .offset = alloc->base - base,
+                                               .size = alloc->size,
+                                               .token = e->token,
+                                               .device = (uint32_t)alloc->device};
+            return CUDA_SUCCESS;
+        }
+        CUresult result = export_offer(e);
+        if (result != CUDA_SUCCESS) {
+            return result;
         }
     }
 }
@@ -159,29 +213,12 @@ static CUresult soft_cuIpcGetMemHandle(CUipcMemHandle *pHandle, CUdeviceptr dptr
     if (result != CUDA_SUCCESS) {
         return result;
     }
-    while (tow_soft.running != NULL) {
-        tow_soft_quiesce();
+    struct wire_handle handle;
+    result = pHandle != NULL ? handle_make(dptr, &handle) : CUDA_ERROR_INVALID_VALUE;
+    if (result == CUDA_SUCCESS) {
+        memcpy(pHandle, &handle, sizeof handle);
     }
-    struct tow_soft_alloc *alloc = tow_soft_alloc_at(dptr);
-    if (pHandle == NULL || alloc == NULL || alloc->kind != TOW_SOFT_MEM_DEVICE) {
-        return tow_soft_leave(CUDA_ERROR_INVALID_VALUE);
-    }
-    uint64_t base = alloc->block != NULL ? alloc->base & ~(TOW_SOFT_BLOCK - 1) : alloc->base;
-    uint64_t size = alloc->block != NULL ? TOW_SOFT_BLOCK : alloc->reserved;
-    const struct exported *e = export_pages(base, size);
-    if (e == NULL) {
-        return tow_soft_leave(CUDA_ERROR_OUT_OF_MEMORY);
-    }
-    struct wire_handle handle = {.magic = MAGIC,
-                                 .pid = (uint32_t)getpid(),
-                                 .fd = e->fd,
-                                 .pages = size,
-                                 .offset = alloc->base - base,
-                                 .size = alloc->size,
-                                 .token = e->token,
-                                 .device = (uint32_t)alloc->device};
-    memcpy(pHandle, &handle, sizeof handle);
-    return tow_soft_leave(CUDA_SUCCESS);
+    return tow_soft_leave(result);
 }
 
 /* ---- taking ---- */
@@ -243,6 +280,31 @@ static CUresult map_opened(struct tow_soft_ctx *ctx, struct opened *o, int fd)
     return CUDA_SUCCESS;
 }
 
+/* Takes the descriptor. Another thread may have opened the same meanwhile. */
+static CUresult open_fetched(struct tow_soft_ctx *ctx, const struct wire_handle *wire, int fd,
+                             struct opened **ret_opened)
+{
+    struct opened *o = find_opened(wire);
+    CUresult result = CUDA_SUCCESS;
+    if (o == NULL) {
+        o = calloc(1, sizeof *o);
+        result = CUDA_ERROR_OUT_OF_MEMORY;
+        if (o != NULL) {
+            o->handle = *wire;
+            result = map_opened(ctx, o, fd);
+        }
+        if (result != CUDA_SUCCESS) {
+            free(o);
+        } else {
+            o->next = openings;
+            openings = o;
+        }
+    }
+    close(fd);
+    *ret_opened = o;
+    return result;
+}
+
 static CUresult soft_cuIpcOpenMemHandle_v2(CUdeviceptr *pdptr, CUipcMemHandle handle,
                                            unsigned int Flags)
 {
@@ -265,23 +327,20 @@ static CUresult soft_cuIpcOpenMemHandle_v2(CUdeviceptr *pdptr, CUipcMemHandle ha
     }
     struct opened *o = find_opened(&wire);
     if (o == NULL) {
-        int fd = tow_soft_ipc_fetch(wire.pid, wire.fd, &wire.token, wire.pages);
-        o = fd >= 0 ? calloc(1, sizeof *o) : NULL;
-        if (o == NULL) {
+        /* Somebody else is asked, so without the lock. */
+        tow_soft_leave(CUDA_SUCCESS);
+        int fd = tow_soft_ipc_fetch(&wire.token, wire.pages);
+        result = tow_soft_enter(&ctx);
+        if (result != CUDA_SUCCESS) {
             if (fd >= 0) {
                 close(fd);
             }
-            return tow_soft_leave(fd < 0 ? CUDA_ERROR_MAP_FAILED : CUDA_ERROR_OUT_OF_MEMORY);
+            return result;
         }
-        o->handle = wire;
-        result = map_opened(ctx, o, fd);
-        close(fd);
+        result = fd >= 0 ? open_fetched(ctx, &wire, fd, &o) : CUDA_ERROR_MAP_FAILED;
         if (result != CUDA_SUCCESS) {
-            free(o);
             return tow_soft_leave(result);
         }
-        o->next = openings;
-        openings = o;
     }
     o->count++;
     *pdptr = o->alloc->base;

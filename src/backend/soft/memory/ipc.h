@@ -1,21 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Memory files that worker processes of one machine find each other's by. */
+/* Memory files that worker processes of one server give each other (backend.h, exchange). */
 #ifndef TOW_BACKEND_SOFT_IPC_H
 #define TOW_BACKEND_SOFT_IPC_H
 
 #include <stdint.h>
 
-/* Only handles carry it, and the file's name. */
-struct tow_soft_token {
-    uint8_t bytes[16];
-};
+#include "backend/backend.h"
 
-/* A new, empty memfd with a token of its own; -1. */
-int tow_soft_ipc_make(struct tow_soft_token *ret_token);
-/* Descriptor `number` of that process, if it is the memfd of the token and has this size; else -1.
- */
-int tow_soft_ipc_fetch(uint32_t pid, int32_t number, const struct tow_soft_token *token,
-                       uint64_t size);
+/* Others may ask for the file of this descriptor, which stays the caller's: 0 with its token, or
+ * -Exxx. Without the lock: somebody else is asked. */
+int tow_soft_ipc_offer(int fd, struct tow_backend_token *ret_token);
+/* With or without the lock: nobody may ask for it any more. */
+void tow_soft_ipc_withdraw(const struct tow_backend_token *token);
+/* The file of the token, if it has this size; else -1. Without the lock. */
+int tow_soft_ipc_fetch(const struct tow_backend_token *token, uint64_t size);
 
 /* Pages that begin at `base` are given back: they are shared no more. */
 void tow_soft_ipc_forget(uint64_t base);

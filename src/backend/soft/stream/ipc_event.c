@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Events shared with other workers of the same machine. Such an event has a board: a memfd in which
+/* Events shared with other workers of the same server. Such an event has a board: a memfd in which
  * every record has a slot, and a word that says which record is the last. Who looks at a record of
  * another process watches its slot. Each process holds a lock on the byte of the board's file that
  * its number names; the kernel takes it away when the process dies, and what that had not finished
@@ -16,6 +16,7 @@
 #include "backend/soft/ground/context.h"
 #include "backend/soft/ground/fill.h"
 #include "backend/soft/ground/handle.h"
+#include "backend/soft/ground/state.h"
 #include "backend/soft/memory/ipc.h"
 #include "backend/soft/stream/event.h"
 #include "gen/interop.h"
@@ -26,9 +27,8 @@
 /* What the 64 bytes of a CUipcEventHandle are. */
 struct wire_handle {
     char magic[8];
-    uint32_t pid;
-    int32_t fd;
-    struct tow_soft_token token;
+    uint32_t pid, none;
+    struct tow_backend_token token;
     uint8_t zero[32];
 };
 _Static_assert(sizeof(struct wire_handle) == sizeof(CUipcEventHandle), "a handle has 64 bytes");
@@ -38,11 +38,19 @@ struct pages {
     _Atomic uint64_t slot[SLOTS]; /* turn << 32 | pid << 1 | pending */
 };
 
+struct spare {
+    struct spare *next;
+    int fd;
+};
+
 struct tow_soft_board {
     struct tow_soft_board *next;
     unsigned refs;
-    /* The only descriptor of the file here: closing any other would give our lock up. */
+    /* Closing any descriptor of the file here gives our lock up: those that nobody needs are kept
+     * as long as the one that we use. */
     int fd;
+    struct spare *spares; /* owned */
+    bool own;             /* this process has offered it */
     struct wire_handle handle;
     struct pages *pages; /* shared with other processes */
     uint32_t hint;       /* where to look for a slot */
@@ -92,8 +100,17 @@ void tow_soft_board_unref(struct tow_soft_board *board)
         at = &(*at)->next;
     }
     *at = board->next;
+    if (board->own) {
+        tow_soft_ipc_withdraw(&board->handle.token);
+    }
     munmap(board->pages, sizeof *board->pages);
     close(board->fd);
+    while (board->spares != NULL) {
+        struct spare *spare = board->spares;
+        board->spares = spare->next;
+        close(spare->fd);
+        free(spare);
+    }
     free(board);
 }
 
@@ -172,42 +189,88 @@ CUresult tow_soft_event_refresh(struct tow_soft_event *event)
 
 /* ---- handles ---- */
 
-static struct tow_soft_board *board_make(void)
+/* A new board's file, which others may ask for; without the lock. */
+static int board_make(struct wire_handle *ret_handle)
 {
     struct wire_handle handle = {.magic = MAGIC, .pid = (uint32_t)getpid()};
-    handle.fd = tow_soft_ipc_make(&handle.token);
-    if (handle.fd >= 0 && ftruncate(handle.fd, (off_t)sizeof(struct pages)) != 0) {
-        close(handle.fd);
-        handle.fd = -1;
+    int fd = memfd_create("towline-ipc-event", MFD_CLOEXEC);
+    if (fd >= 0 && (ftruncate(fd, (off_t)sizeof(struct pages)) != 0 ||
+                    tow_soft_ipc_offer(fd, &handle.token) < 0)) {
+        close(fd);
+        return -1;
     }
-    return handle.fd >= 0 ? board_open(&handle, handle.fd) : NULL;
+    *ret_handle = handle;
+    return fd;
+}
+
+static CUresult shared_event(CUevent handle, struct tow_soft_event **ret_event)
+{
+    struct tow_soft_event *event = tow_soft_lookup(TOW_SOFT_EVENT, TOW_SOFT_HANDLE(handle));
+    if (event == NULL || (event->flags & CU_EVENT_INTERPROCESS) == 0) {
+        return CUDA_ERROR_INVALID_HANDLE;
+    }
+    *ret_event = event;
+    return CUDA_SUCCESS;
+}
+
+/* With the lock held. Gives the event the board, unless another thread has been faster. */
+static CUresult event_put_board(struct tow_soft_event *event, const struct wire_handle *handle,
+                                int fd)
+{
+    if (event->board != NULL) {
+        tow_soft_ipc_withdraw(&handle->token);
+        close(fd);
+        return CUDA_SUCCESS;
+    }
+    struct tow_soft_board *board = board_open(handle, fd);
+    if (board == NULL) {
+        tow_soft_ipc_withdraw(&handle->token);
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    board->own = true;
+    event->board = board;
+    return event->mark != NULL && !event->mark->done
+               ? tow_soft_board_post(board, event->mark) /* recorded before */
+               : CUDA_SUCCESS;
+}
+
+/* With the lock held, which is given up meanwhile. */
+static CUresult event_make_board(CUevent handle, struct tow_soft_event **ret_event)
+{
+    struct wire_handle wire;
+    tow_mutex_unlock(&tow_soft.lock);
+    int fd = board_make(&wire);
+    tow_mutex_lock(&tow_soft.lock);
+    if (fd < 0) {
+        return tow_soft.exchange != NULL ? CUDA_ERROR_OUT_OF_MEMORY : CUDA_ERROR_NOT_SUPPORTED;
+    }
+    CUresult result = shared_event(handle, ret_event);
+    if (result != CUDA_SUCCESS) {
+        tow_soft_ipc_withdraw(&wire.token); /* destroyed meanwhile */
+        close(fd);
+        return result;
+    }
+    return event_put_board(*ret_event, &wire, fd);
 }
 
 static CUresult soft_cuIpcGetEventHandle(CUipcEventHandle *pHandle, CUevent hEvent)
 {
     struct tow_soft_ctx *ctx;
+    struct tow_soft_event *event;
     CUresult result = tow_soft_enter(&ctx);
     if (result != CUDA_SUCCESS) {
         return result;
     }
-    struct tow_soft_event *event = tow_soft_lookup(TOW_SOFT_EVENT, TOW_SOFT_HANDLE(hEvent));
-    if (event == NULL || (event->flags & CU_EVENT_INTERPROCESS) == 0) {
-        return tow_soft_leave(CUDA_ERROR_INVALID_HANDLE);
+    result = shared_event(hEvent, &event);
+    if (result == CUDA_SUCCESS && pHandle == NULL) {
+        result = CUDA_ERROR_INVALID_VALUE;
     }
-    if (pHandle == NULL) {
-        return tow_soft_leave(CUDA_ERROR_INVALID_VALUE);
+    if (result == CUDA_SUCCESS && event->board == NULL) {
+        result = event_make_board(hEvent, &event);
     }
-    if (event->board == NULL) {
-        struct tow_soft_board *board = board_make();
-        if (board == NULL) {
-            return tow_soft_leave(CUDA_ERROR_OUT_OF_MEMORY);
-        }
-        if (event->mark != NULL && !event->mark->done) {
-            result = tow_soft_board_post(board, event->mark); /* recorded before */
-        }
-        event->board = board;
+    if (result == CUDA_SUCCESS) {
+        memcpy(pHandle, &event->board->handle, sizeof *pHandle);
     }
-    memcpy(pHandle, &event->board->handle, sizeof *pHandle);
     return tow_soft_leave(result);
 }
 
@@ -218,6 +281,21 @@ static struct tow_soft_board *board_find(const struct wire_handle *handle)
         board = board->next;
     }
     return board != NULL ? tow_soft_board_ref(board) : NULL;
+}
+
+/* Takes the descriptor. Another thread may have opened the same board meanwhile. */
+static struct tow_soft_board *board_take(const struct wire_handle *handle, int fd)
+{
+    struct tow_soft_board *board = board_find(handle);
+    if (board == NULL) {
+        return board_open(handle, fd);
+    }
+    struct spare *spare = malloc(sizeof *spare);
+    if (spare != NULL) { /* else it stays open for ever: better than the lock gone */
+        *spare = (struct spare){board->spares, fd};
+        board->spares = spare;
+    }
+    return board;
 }
 
 static CUresult soft_cuIpcOpenEventHandle(CUevent *phEvent, CUipcEventHandle handle)
@@ -237,8 +315,17 @@ static CUresult soft_cuIpcOpenEventHandle(CUevent *phEvent, CUipcEventHandle han
     }
     struct tow_soft_board *board = board_find(&wire);
     if (board == NULL) {
-        int fd = tow_soft_ipc_fetch(wire.pid, wire.fd, &wire.token, sizeof(struct pages));
-        board = fd >= 0 ? board_open(&wire, fd) : NULL;
+        /* Somebody else is asked, so without the lock. */
+        tow_soft_leave(CUDA_SUCCESS);
+        int fd = tow_soft_ipc_fetch(&wire.token, sizeof(struct pages));
+        result = tow_soft_enter(&ctx);
+        if (result != CUDA_SUCCESS) {
+            if (fd >= 0) {
+                close(fd);
+            }
+            return result;
+        }
+        board = fd >= 0 ? board_take(&wire, fd) : NULL;
         if (board == NULL) {
             return tow_soft_leave(fd < 0 ? CUDA_ERROR_MAP_FAILED : CUDA_ERROR_OUT_OF_MEMORY);
         }

@@ -1,0 +1,171 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Takes rights away from a worker, and says what could not be taken. */
+#include "server/daemon/walls.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <linux/capability.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "base/log.h"
+
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define TOW_WALLS_SANITIZED
+#endif
+
+#ifndef SYS_close_range
+#define SYS_close_range 436
+#endif
+#define CLOSE_RANGE_BY_EXEC 4u /* CLOSE_RANGE_CLOEXEC, Linux 5.11 */
+
+/* ---- descriptors ---- */
+
+static void close_listed(int first)
+{
+    DIR *folder = opendir("/proc/self/fd");
+    if (folder == NULL) {
+        long most = sysconf(_SC_OPEN_MAX);
+        for (int fd = first; fd < most; fd++) {
+            fcntl(fd, F_SETFD, FD_CLOEXEC);
+        }
+        return;
+    }
+    for (struct dirent *entry; (entry = readdir(folder)) != NULL;) {
+        int fd = (int)strtol(entry->d_name, NULL, 10);
+        if (fd >= first) {
+            fcntl(fd, F_SETFD, FD_CLOEXEC);
+        }
+    }
+    closedir(folder);
+}
+
+void tows_walls_close_from(int first)
+{
+    if (syscall(SYS_close_range, (unsigned)first, UINT_MAX, CLOSE_RANGE_BY_EXEC) != 0) {
+        close_listed(first);
+    }
+}
+
+/* ---- the environment ---- */
+
+/* What NVIDIA's driver and a worker look at. A name that ends in an underscore stands for all that
+ * begin with it. */
+static const char *const wanted[] = {
+    "CUDA_",           /* the driver's own settings; those of MPS */
+    "NVIDIA_",         /* what container runtimes say about GPUs */
+    "TOWLINE_",        /* ours: the log */
+    "LD_LIBRARY_PATH", /* where the driver's libraries are */
+    "HOME",            /* where caches are */
+    "XDG_CACHE_HOME",
+    "TMPDIR",
+    "TZ",
+#if defined(TOW_WALLS_SANITIZED)
+    "ASAN_OPTIONS",
+    "LSAN_OPTIONS",
+    "TSAN_OPTIONS",
+    "UBSAN_OPTIONS",
+#endif
+};
+
+/* Secrets of programs that a server's user may run as well. */
+static const char *const unwanted[] = {"TOWLINE_TOKEN", "TOWLINE_SERVER"};
+
+static bool is_named(const char *variable, const char *name)
+{
+    size_t length = strlen(name);
+    return strncmp(variable, name, length) == 0 &&
+           (name[length - 1] == '_' || variable[length] == '=');
+}
+
+static bool is_among(const char *variable, const char *const *names, size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        if (is_named(variable, names[i])) {
+            return true;
+        }
+    }
+    return false;
+}
+
+void tows_walls_environment(char *const *environment, char *ret_kept[TOW_WALLS_ENVIRONMENT_MAX + 1])
+{
+    size_t count = 0;
+    for (char *const *at = environment; *at != NULL && count < TOW_WALLS_ENVIRONMENT_MAX; at++) {
+        if (is_among(*at, wanted, sizeof wanted / sizeof *wanted) &&
+            !is_among(*at, unwanted, sizeof unwanted / sizeof *unwanted)) {
+            ret_kept[count++] = *at;
+        }
+    }
+    ret_kept[count] = NULL;
+}
+
+/* ---- rights ---- */
+
+void tows_walls_hide(void)
+{
+#if !defined(TOW_WALLS_SANITIZED) /* a leak sanitizer traces its own process */
+    prctl(PR_SET_DUMPABLE, 0, 0, 0, 0);
+#endif
+}
+
+void tows_walls_show(void)
+{
+    prctl(PR_SET_DUMPABLE, 1, 0, 0, 0);
+}
+
+static void walls_lack(const char *what, int error)
+{
+    tow_log(TOW_AREA_SERVER, TOW_LOG_WARN, "this worker keeps %s: %s", what, strerror(error));
+}
+
+/* A user may have no capability to take others from the set that exec can give; then no_new_privs
+ * holds alone. */
+static void drop_capabilities(void)
+{
+    struct __user_cap_header_struct head = {.version = _LINUX_CAPABILITY_VERSION_3};
+    struct __user_cap_data_struct none[_LINUX_CAPABILITY_U32S_3];
+    memset(none, 0, sizeof none);
+    for (unsigned long i = 0; prctl(PR_CAPBSET_READ, i, 0, 0, 0) >= 0; i++) {
+        if (prctl(PR_CAPBSET_DROP, i, 0, 0, 0) != 0) {
+            break;
+        }
+    }
+    prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0);
+    if (syscall(SYS_capset, &head, none) != 0) {
+        walls_lack("its capabilities", errno);
+    }
+}
+
+void tows_walls_raise(const struct tows_config *config)
+{
+    struct rlimit none = {0, 0};
+    if (config->walls == 0) {
+        return;
+    }
+    drop_capabilities();
+    if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0) {
+        walls_lack("the way to new rights by programs that have them", errno);
+    }
+    setrlimit(RLIMIT_CORE, &none);
+    tows_walls_hide();
+}
+
+void tows_walls_tell(const struct tows_config *config)
+{
+    /* A private server serves the user who has started it. */
+    enum tow_log_level level = config->watch_pid != 0 ? TOW_LOG_INFO : TOW_LOG_WARN;
+    if (config->walls == 0) {
+        tow_log(TOW_AREA_SERVER, level,
+                "walls = 0: workers have all rights of this server; whoever finds a fault in one "
+                "has them too");
+        return;
+    }
+    tows_walls_hide();
+}

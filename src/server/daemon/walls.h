@@ -1,0 +1,32 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What a worker gives up before it hears of a client: docs/security.md says what for.
+ *
+ * A wall that this kernel does not have is left out, and the listener's log says so once. `walls =
+ * 0` leaves all of them out, for somebody who looks for a fault.
+ */
+#ifndef TOW_SERVER_WALLS_H
+#define TOW_SERVER_WALLS_H
+
+#include "server/daemon/config.h"
+
+enum { TOW_WALLS_ENVIRONMENT_MAX = 256 };
+
+/* Other processes of this one's user cannot read or write its memory, trace it or take its
+ * descriptors: only root can. A child that shows itself again owns its files in /proc. */
+void tows_walls_hide(void);
+void tows_walls_show(void);
+
+/* The listener, once: hides itself, and says which walls its workers will not have. */
+void tows_walls_tell(const struct tows_config *config);
+
+/* The child between fork and exec: every descriptor from `first` on is closed by exec. */
+void tows_walls_close_from(int first);
+
+/* What of the listener's environment a worker gets: pointers into `environment`, ended by NULL. */
+void tows_walls_environment(char *const *environment,
+                            char *ret_kept[TOW_WALLS_ENVIRONMENT_MAX + 1]);
+
+/* The worker, before it opens a driver and while it has one thread. */
+void tows_walls_raise(const struct tows_config *config);
+
+#endif

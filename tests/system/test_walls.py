@@ -1,0 +1,104 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""What a worker cannot do that is in a stranger's hands: docs/security.md. helpers/taken_driver.c is that stranger."""
+
+import contextlib
+import os
+import pathlib
+import re
+import sys
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "lib"))
+import towtest as t  # noqa: E402
+
+HELPERS = t.ROOT / "tests" / "system" / "helpers"
+REFUSED = {"EACCES", "EPERM"}
+# What the listener leaves open for it, whatever its own starter left open.
+OWN = {0: "/dev/null", 3: "socket:"}
+
+
+@contextlib.contextmanager
+def inherited():
+    """A descriptor that is open for every program that this one starts."""
+    fd = os.open("/dev/zero", os.O_RDONLY)
+    os.dup2(fd, 97, inheritable=True)
+    os.close(fd)
+    try:
+        yield
+    finally:
+        os.close(97)
+
+
+def taken(*flags):
+    """What the stranger says: {name: word or words}, and the log."""
+    driver = t.build_c(HELPERS / "taken_driver.c", ["-shared", "-fPIC", "-D_GNU_SOURCE"], "taken_driver.so")
+    with t.Server(*flags) as victim, inherited():
+        t.wait_until(victim.workers, 5, "an idle worker is there")
+        secret = victim.folder / "secret"
+        secret.write_text("nobody's business")
+        port = victim.address("tcp").rsplit(":", 1)[1]
+        aims = f"worker={victim.workers()[0]} file={secret} folder={victim.folder} tcp={port} unix={victim.socket}"
+        attacker = t.Server(*flags, device=str(driver), env={"TOWLINE_TAKEN": aims, "WALLS_SECRET": "1", "LANG": "C"})
+        attacker.process_options = {"pass_fds": (97,)}
+        with attacker as server:
+            t.wait_until(lambda: "taken all" in server.log(), 10, "the stranger has tried everything")
+            log = server.log()
+    said = dict(re.findall(r"^taken (\S+) (?:= ?)?(.*)$", log, re.M))
+    print("\n".join(f"{name}: {word}" for name, word in said.items()))
+    return said, log
+
+
+def check_refused(said, names):
+    wrong = {name: said.get(name) for name in names if said.get(name) not in REFUSED}
+    t.check(not wrong, f"a worker in a stranger's hands is not refused: {wrong}")
+
+
+@t.test(60)
+def a_worker_cannot_see_into_others():
+    said, _ = taken()
+    check_refused(said, ("memory-of-worker", "memory-of-listener", "environment-of-worker", "environment-of-listener",
+                         "read-worker", "read-listener", "trace-worker", "descriptor-of-worker", "descriptor-of-listener"))
+    t.equal(said["dumpable"], "0", "PR_GET_DUMPABLE")
+    t.equal(said["core"], "0", "the size of core files")
+
+
+@t.test(60)
+def a_worker_has_no_capabilities_and_gets_none():
+    said, _ = taken()
+    for name in ("CapInh", "CapPrm", "CapEff", "CapAmb", *(("CapBnd",) if os.geteuid() == 0 else ())):
+        t.equal(int(said[name], 16), 0, name)
+    t.equal(said["NoNewPrivs"], "1", "NoNewPrivs")
+    check_refused(said, ("become-another",))
+
+
+@t.test(60)
+def a_worker_inherits_nothing():
+    said, _ = taken()
+    found = dict(re.findall(r"(\d+):(\S+)", said["descriptors"]))
+    t.check("97" not in found and not any("/dev/zero" in target for target in found.values()),
+            f"a descriptor of the server's starter is open: {found}")
+    for fd, target in OWN.items():
+        t.check(found.get(str(fd), "").startswith(target), f"descriptor {fd}: {found}")
+    names = set(said["environment"].split())
+    t.check("TOWLINE_TAKEN" in names, f"{names}")
+    t.check(not names & {"WALLS_SECRET", "LANG", "PATH", "USER", "SHELL"}, f"a worker's environment has {sorted(names)}")
+
+
+@t.test(60)
+def without_walls_the_log_says_so():
+    said, log = taken("--walls=0")
+    t.equal(said["NoNewPrivs"], "0", "NoNewPrivs")
+    t.check("WALLS_SECRET" in said["environment"].split(), said["environment"])
+    t.check("walls = 0: workers have all rights of this server" in log, log)
+    # And the stranger's tries are such as succeed where nothing stands in the way.
+    could = {"environment-of-worker", "environment-of-listener", "signal-worker", "signal-listener", "own-signal",
+             "limit-of-worker", "open-file", "make-file", "connect-tcp", "connect-unix", "start-program"}
+    if t.sees_all_processes():
+        could |= {"memory-of-worker", "memory-of-listener", "read-worker", "read-listener", "trace-worker",
+                  "descriptor-of-worker", "descriptor-of-listener"}
+    could |= {"become-another"} if os.geteuid() == 0 else set()
+    t.equal({name: said[name] for name in sorted(could)}, {name: "yes" for name in sorted(could)}, "what it could")
+
+
+if __name__ == "__main__":
+    t.main()
