@@ -28,6 +28,14 @@ static void expect(CUresult got, CUresult wanted, const char *what)
     }
 }
 
+/* CUDA_ERROR_NOT_SUPPORTED: it cannot be shared. */
+static CUresult share_lend(struct towc_link *link, int fd, uint64_t at, uint64_t size,
+                           const uint64_t *offset)
+{
+    CUresult status = CUDA_SUCCESS;
+    return towc_share_lend(link, fd, at, size, offset, &status) ? status : CUDA_ERROR_NOT_SUPPORTED;
+}
+
 static int memory_with(size_t size, int seals)
 {
     int fd = memfd_create("plain", MFD_CLOEXEC | MFD_ALLOW_SEALING);
@@ -133,8 +141,8 @@ int main(int argc, char **argv)
         {"no offset", plain, at, SIZE, true, 8},
     };
     for (unsigned i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
-        expect(towc_share_lend(link, wrong[i].fd, wrong[i].at, wrong[i].size,
-                               wrong[i].file ? &wrong[i].offset : NULL),
+        expect(share_lend(link, wrong[i].fd, wrong[i].at, wrong[i].size,
+                          wrong[i].file ? &wrong[i].offset : NULL),
                CUDA_ERROR_NOT_SUPPORTED, wrong[i].what);
     }
     expect(shared_upload(link, device, host), CUDA_ERROR_INVALID_VALUE,
@@ -142,9 +150,8 @@ int main(int argc, char **argv)
     uint64_t offset = PAGE;
     uint8_t back[16];
     memset(host, 7, SIZE);
-    expect(towc_share_lend(link, plain, at, SIZE, &offset), CUDA_SUCCESS,
-           "a file of the program's");
-    expect(towc_share_lend(link, plain, at, SIZE, &offset), CUDA_ERROR_NOT_SUPPORTED, "twice");
+    expect(share_lend(link, plain, at, SIZE, &offset), CUDA_SUCCESS, "a file of the program's");
+    expect(share_lend(link, plain, at, SIZE, &offset), CUDA_ERROR_NOT_SUPPORTED, "twice");
     expect(shared_upload(link, device, host), CUDA_SUCCESS, "a copy");
     expect(shared_upload(link, device, host + PAGE), CUDA_ERROR_INVALID_VALUE,
            "a copy of more than there is");

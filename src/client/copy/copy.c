@@ -76,22 +76,23 @@ static bool copy_split(struct towc_copy *copy, CUresult *ret_status)
 
 /* ---- the loop ---- */
 
-static towc_copy_executor *const executors[TOW_WAY_COUNT] = {
-    [TOW_WAY_PEER] = towc_peer_go,
-    [TOW_WAY_MEMMOVE] = memmove_behind,
-    [TOW_WAY_PUSH] = towc_named_push,
-    [TOW_WAY_CAPTURED] = towc_named_captured,
-    [TOW_WAY_SPLIT] = copy_split,
-    [TOW_WAY_DEVICE] = towc_named_device,
-    [TOW_WAY_SHARED] = towc_shared_copy,
-    [TOW_WAY_SETTLE] = towc_upload_settle,
-    [TOW_WAY_NAMED] = towc_named_copy,
-    [TOW_WAY_DEFERRED] = towc_upload_deferred,
-    [TOW_WAY_LATER] = towc_download_later,
-    [TOW_WAY_TURN] = towc_named_turn,
-    [TOW_WAY_FETCHED] = towc_download_fetched,
-    [TOW_WAY_STAGED] = towc_download_staged, /* but of uploads towc_upload_staged, */
-    [TOW_WAY_LINE] = towc_download_line,     /* and towc_upload_line */
+/* Who goes a way: with a copy whose source is host memory [1], and with others [0]. */
+static towc_copy_executor *const executors[TOW_WAY_COUNT][2] = {
+    [TOW_WAY_PEER] = {towc_peer_go, towc_peer_go},
+    [TOW_WAY_MEMMOVE] = {memmove_behind, memmove_behind},
+    [TOW_WAY_PUSH] = {towc_named_push, towc_named_push},
+    [TOW_WAY_CAPTURED] = {towc_named_captured, towc_named_captured},
+    [TOW_WAY_SPLIT] = {copy_split, copy_split},
+    [TOW_WAY_DEVICE] = {towc_named_device, towc_named_device},
+    [TOW_WAY_SHARED] = {towc_shared_copy, towc_shared_copy},
+    [TOW_WAY_SETTLE] = {towc_upload_settle, towc_upload_settle},
+    [TOW_WAY_NAMED] = {towc_named_copy, towc_named_copy},
+    [TOW_WAY_DEFERRED] = {towc_upload_deferred, towc_upload_deferred},
+    [TOW_WAY_LATER] = {towc_download_later, towc_download_later},
+    [TOW_WAY_TURN] = {towc_named_turn, towc_named_turn},
+    [TOW_WAY_FETCHED] = {towc_download_fetched, towc_download_fetched},
+    [TOW_WAY_STAGED] = {towc_download_staged, towc_upload_staged},
+    [TOW_WAY_LINE] = {towc_download_line, towc_upload_line},
 };
 
 /* Until the stream has done what it was given. */
@@ -108,48 +109,46 @@ static CUresult copy_await(const struct towc_copy *copy)
 CUresult towc_copy_run(struct towc_copy *copy)
 {
     CUresult status = CUDA_SUCCESS;
-    bool up = (copy->facts & TOW_FACT_UP) != 0, done = false;
+    bool done = false;
     enum towc_copy_way way;
     do {
         way = towc_copy_plan(copy->facts, copy->tried);
-        done = up && way == TOW_WAY_STAGED ? towc_upload_staged(copy, &status)
-               : up && way == TOW_WAY_LINE ? towc_upload_line(copy, &status)
-                                           : executors[way](copy, &status);
+        done = executors[way][towc_copy_is_up(copy)](copy, &status);
         copy->tried |= 1u << way;
     } while (!done);
-    bool waits = (copy->facts & TOW_FACT_WAIT) && towc_copy_awaits(copy->facts, way);
-    return status == CUDA_SUCCESS && waits ? copy_await(copy) : status;
+    return status == CUDA_SUCCESS && towc_copy_awaits(copy->facts, way) ? copy_await(copy) : status;
 }
 
 /* ---- one dimension ---- */
+
+static CUresult look_and_run(struct towc_copy *copy)
+{
+    CUresult status = towc_context_link(&copy->link);
+    if (status != CUDA_SUCCESS || copy->size == 0) {
+        return status;
+    }
+    status = towc_copy_look(copy);
+    return status == CUDA_SUCCESS ? towc_copy_run(copy) : status;
+}
 
 static CUresult copy_flat(CUdeviceptr to, CUdeviceptr from, size_t size, CUstream stream,
                           unsigned facts)
 {
     struct towc_copy copy = {
         .stream = stream, .facts = facts | TOW_FACT_FLAT, .to = to, .from = from, .size = size};
-    CUresult status = towc_context_link(&copy.link);
-    if (status != CUDA_SUCCESS || size == 0) {
-        return status;
-    }
-    status = towc_copy_look(&copy);
-    return status == CUDA_SUCCESS ? towc_copy_run(&copy) : status;
+    return look_and_run(&copy);
 }
 
-static CUresult copy_unified(CUdeviceptr dst, CUdeviceptr src, size_t size, CUstream stream,
+static CUresult copy_unified(CUdeviceptr to, CUdeviceptr from, size_t size, CUstream stream,
                              unsigned facts)
 {
-    struct towc_link *link = NULL;
-    CUresult status = towc_context_link(&link);
-    if (status != CUDA_SUCCESS || size == 0) {
-        return status;
-    }
-    if (dst == 0 || src == 0) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
-    facts |= towc_copy_is_device(dst, stream) ? 0 : TOW_FACT_DOWN;
-    facts |= towc_copy_is_device(src, stream) ? 0 : TOW_FACT_UP;
-    return copy_flat(dst, src, size, stream, facts);
+    struct towc_copy copy = {.stream = stream,
+                             .facts = facts | TOW_FACT_FLAT,
+                             .unified = true,
+                             .to = to,
+                             .from = from,
+                             .size = size};
+    return look_and_run(&copy);
 }
 
 CUresult towc_cuMemcpyHtoD_v2(CUdeviceptr dstDevice, const void *srcHost, size_t ByteCount)

@@ -33,13 +33,18 @@ static bool look_any(const atomic_uint *count)
     return atomic_load_explicit(count, memory_order_relaxed) != 0;
 }
 
-bool towc_copy_is_device(CUdeviceptr address, CUstream stream)
+/* While its stream captures it may be no address at all. */
+static bool is_made_up(CUdeviceptr address, CUstream stream)
 {
     unsigned char resident = 0;
     uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE);
-    return towc_region_is_device(address) ||
-           (towc_capture_on(stream) &&
-            mincore((void *)(uintptr_t)(address & ~(page - 1)), 1, &resident) != 0);
+    return towc_capture_on(stream) &&
+           mincore((void *)(uintptr_t)(address & ~(page - 1)), 1, &resident) != 0;
+}
+
+bool towc_copy_is_device(CUdeviceptr address, CUstream stream)
+{
+    return towc_region_is_device(address) || is_made_up(address, stream);
 }
 
 static bool look_captures(const struct towc_copy *copy)
@@ -187,16 +192,44 @@ static CUresult look_admit(struct towc_copy *copy, const struct towc_region_view
                                              : CUDA_SUCCESS;
 }
 
+/* As towc_copy_is_device says of what was looked up. */
+static bool look_is_device(const struct towc_copy *copy, const struct towc_region_view *view,
+                           CUdeviceptr address)
+{
+    bool known = view->region.link != NULL ? !towc_region_is_host(&view->region) : view->device;
+    return known || is_made_up(address, copy->stream);
+}
+
+/* Of a unified copy: which sides are the host's. What was looked up of those does not count. */
+static void look_hosts(struct towc_copy *copy, struct towc_region_view *to,
+                       struct towc_region_view *from)
+{
+    if (!look_is_device(copy, to, copy->to)) {
+        copy->facts |= TOW_FACT_DOWN;
+        *to = (struct towc_region_view){0};
+    }
+    if (!look_is_device(copy, from, copy->from)) {
+        copy->facts |= TOW_FACT_UP;
+        *from = (struct towc_region_view){0};
+    }
+}
+
 /* The sides that are the device's; both are looked up before either is made reachable. */
 static CUresult look_devices(struct towc_copy *copy)
 {
     struct towc_region_view to = {0}, from = {0};
-    bool has_to = !(copy->facts & TOW_FACT_DOWN), has_from = !(copy->facts & TOW_FACT_UP);
-    if (has_to) {
+    if (!(copy->facts & TOW_FACT_DOWN)) {
         towc_region_look(copy->link, copy->to, copy->size, &to);
     }
-    if (has_from) {
+    if (!(copy->facts & TOW_FACT_UP)) {
         towc_region_look(copy->link, copy->from, copy->size, &from);
+    }
+    if (copy->unified) {
+        look_hosts(copy, &to, &from);
+    }
+    bool has_to = !(copy->facts & TOW_FACT_DOWN), has_from = !(copy->facts & TOW_FACT_UP);
+    if (!has_to && !has_from) {
+        return CUDA_SUCCESS;
     }
     if (towc_client_link_count() > 1 && (towc_owner_is_elsewhere(towc_owner_of(&to.region)) ||
                                          towc_owner_is_elsewhere(towc_owner_of(&from.region)))) {
@@ -215,12 +248,12 @@ static CUresult look_devices(struct towc_copy *copy)
 
 CUresult towc_copy_look(struct towc_copy *copy)
 {
-    unsigned hosts = copy->facts & (TOW_FACT_UP | TOW_FACT_DOWN);
-    if (hosts == (TOW_FACT_UP | TOW_FACT_DOWN)) {
-        return CUDA_SUCCESS;
+    if (copy->unified && (copy->to == 0 || copy->from == 0)) {
+        return CUDA_ERROR_INVALID_VALUE;
     }
     CUresult status = look_devices(copy);
-    if (status != CUDA_SUCCESS || hosts == 0 || (copy->facts & TOW_FACT_ELSEWHERE)) {
+    bool up = is_up(copy), down = (copy->facts & TOW_FACT_DOWN) != 0;
+    if (status != CUDA_SUCCESS || up == down || (copy->facts & TOW_FACT_ELSEWHERE)) {
         return status;
     }
     CUdeviceptr host = is_up(copy) ? copy->from : copy->to;

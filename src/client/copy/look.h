@@ -25,6 +25,7 @@ struct towc_copy {
     CUstream stream;
     unsigned facts;       /* enum towc_copy_fact; whoever makes it sets UP, DOWN, WAIT and FLAT */
     unsigned tried;       /* ways: see towc_copy_plan */
+    bool unified;         /* of one dimension: UP and DOWN are found by the addresses */
     CUdeviceptr to, from; /* of one dimension */
     size_t size;          /* of the bytes, packed; of one dimension what is left */
     struct towc_box host; /* its host side, if it has one of them: what is left */

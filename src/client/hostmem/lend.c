@@ -60,9 +60,11 @@ static bool lend_run(struct towc_link *link, uint64_t low, uint64_t high)
     }
     uint64_t offset = vma->offset + (low - vma->low);
     int fd = towc_vma_open(vma);
+    CUresult answer = CUDA_SUCCESS;
     bool lent = fd >= 0 && fstatfs(fd, &system) == 0 && system.f_type == TMPFS_MAGIC &&
                 fstat(fd, &status) == 0 && offset + (high - low) <= (uint64_t)status.st_size &&
-                towc_share_lend(link, fd, low, high - low, &offset) == CUDA_SUCCESS;
+                towc_share_lend(link, fd, low, high - low, &offset, &answer) &&
+                answer == CUDA_SUCCESS;
     if (fd >= 0) {
         close(fd);
     }

@@ -194,9 +194,8 @@ CUresult towc_cuMemHostAlloc(void **pp, size_t bytesize, unsigned int Flags)
     if (state != CUDA_SUCCESS) {
         return state;
     }
-    state = towc_share_alloc(towc_context_current()->link, bytesize, &at);
-    bool shared = state == CUDA_SUCCESS;
-    if (state == CUDA_ERROR_NOT_SUPPORTED) {
+    bool shared = towc_share_alloc(towc_context_current()->link, bytesize, &state, &at);
+    if (!shared) {
         at = mmap(NULL, bytesize, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
         state = at != MAP_FAILED ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
     }

@@ -68,20 +68,27 @@ int towc_share_make_memory(size_t size, int *ret_fd)
     return 0;
 }
 
-CUresult towc_share_lend(struct towc_link *link, int fd, uint64_t at, uint64_t size,
-                         const uint64_t *offset)
+/* The worker says by this that it cannot map the memory where it is, or what it is. */
+static bool share_is_declined(CUresult status)
+{
+    return status == CUDA_ERROR_NOT_SUPPORTED;
+}
+
+bool towc_share_lend(struct towc_link *link, int fd, uint64_t at, uint64_t size,
+                     const uint64_t *offset, CUresult *ret_status)
 {
     struct towc_share *share = link->share;
     const struct towc_context *context = towc_context_current();
     struct towc_call call;
     if (context == NULL || context->link != link) {
-        return CUDA_ERROR_NOT_SUPPORTED; /* the call would go to another worker than the memory */
+        return false; /* the call would go to another worker than the memory */
     }
     uint64_t number = atomic_fetch_add(&share->next_number, 1);
+    if (tow_line_send_fd(share->line, fd, number) < 0) {
+        return false;
+    }
     CUresult status =
-        tow_line_send_fd(share->line, fd, number) < 0
-            ? CUDA_ERROR_NOT_SUPPORTED
-            : towc_call_begin(&call, TOW_FN_cuMemHostAlloc, 32, TOW_CALL_REPLY | TOW_CALL_CONTEXT);
+        towc_call_begin(&call, TOW_FN_cuMemHostAlloc, 32, TOW_CALL_REPLY | TOW_CALL_CONTEXT);
     if (status == CUDA_SUCCESS) {
         tow_enc_u64(&call.enc, at);
         tow_enc_u64(&call.enc, size);
@@ -91,7 +98,8 @@ CUresult towc_share_lend(struct towc_link *link, int fd, uint64_t at, uint64_t s
         }
         status = towc_call_end(&call, towc_call_wait(&call));
     }
-    return status;
+    *ret_status = status;
+    return !share_is_declined(status);
 }
 
 CUresult towc_share_take_back(struct towc_link *link, uint64_t at)
@@ -108,30 +116,30 @@ CUresult towc_share_take_back(struct towc_link *link, uint64_t at)
     return status;
 }
 
-CUresult towc_share_alloc(struct towc_link *link, size_t size, void **ret_at)
+bool towc_share_alloc(struct towc_link *link, size_t size, CUresult *ret_status, void **ret_at)
 {
     int fd = -1;
     if (link->share == NULL || size > SIZE_MAX / 2) {
-        return CUDA_ERROR_NOT_SUPPORTED;
+        return false;
     }
     size = whole_pages(size);
     if (towc_share_make_memory(size, &fd) < 0) {
-        return CUDA_ERROR_NOT_SUPPORTED;
+        return false;
     }
     void *at = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-    CUresult status = CUDA_ERROR_NOT_SUPPORTED;
+    bool lent = false;
     if (at != MAP_FAILED) {
         /* A forked child must not write into what the GPU reads for its parent. */
         madvise(at, size, MADV_DONTFORK);
-        status = towc_share_lend(link, fd, (uint64_t)(uintptr_t)at, size, NULL);
+        lent = towc_share_lend(link, fd, (uint64_t)(uintptr_t)at, size, NULL, ret_status);
     }
     close(fd);
-    if (status == CUDA_SUCCESS) {
+    if (lent && *ret_status == CUDA_SUCCESS) {
         *ret_at = at;
     } else if (at != MAP_FAILED) {
         munmap(at, size);
     }
-    return status;
+    return lent;
 }
 
 CUresult towc_share_free(struct towc_link *link, void *at, size_t size)
@@ -150,7 +158,10 @@ bool towc_share_piece_ready(struct towc_link *link, struct towc_share_piece *pie
     tow_mutex_lock(&share->make_lock);
     if (atomic_load(&piece->state) == UNTRIED) {
         void *at = NULL;
-        CUresult status = towc_share_alloc(link, size, &at);
+        CUresult status = CUDA_SUCCESS;
+        if (!towc_share_alloc(link, size, &status, &at)) {
+            status = CUDA_ERROR_NOT_SUPPORTED; /* to the log */
+        }
         piece->base = at;
         piece->size = size;
         if (status != CUDA_SUCCESS) {

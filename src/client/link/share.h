@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Memory that this program and its worker both have (wire/share.h), where the line can pass it.
- * Everything here may answer "not this way"; the caller then does what it does over a network.
+ * Where it cannot be shared the caller does what it does over a network.
  */
 #ifndef TOW_CLIENT_SHARE_H
 #define TOW_CLIENT_SHARE_H
@@ -18,8 +18,8 @@ struct towc_share;
 struct towc_share *towc_share_make(struct tow_line *line);
 void towc_share_destroy(struct towc_share *share);
 
-/* New memory for both. CUDA_ERROR_NOT_SUPPORTED: it cannot be shared. */
-CUresult towc_share_alloc(struct towc_link *link, size_t size, void **ret_at);
+/* New memory for both. False: memory cannot be shared. True: `ret_status` says how it went. */
+bool towc_share_alloc(struct towc_link *link, size_t size, CUresult *ret_status, void **ret_at);
 /* Ends it; the worker has let go of it when this returns. */
 CUresult towc_share_free(struct towc_link *link, void *at, size_t size);
 
@@ -27,10 +27,10 @@ CUresult towc_share_free(struct towc_link *link, void *at, size_t size);
 int towc_share_make_memory(size_t size, int *ret_fd);
 /* Passes memory that the program has at [at, at + size), whole pages, for the worker to map there
  * as well: one that towc_share_make_memory made for it, or, with an offset, a file of the
- * program's.
+ * program's. It answers as towc_share_alloc does.
  */
-CUresult towc_share_lend(struct towc_link *link, int fd, uint64_t at, uint64_t size,
-                         const uint64_t *offset);
+bool towc_share_lend(struct towc_link *link, int fd, uint64_t at, uint64_t size,
+                     const uint64_t *offset, CUresult *ret_status);
 /* Ends that; here nothing changes. */
 CUresult towc_share_take_back(struct towc_link *link, uint64_t at);
 
