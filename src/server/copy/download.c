@@ -12,14 +12,16 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/mutex.h"
-#include "gen/copy.h"
+#include "gen/copy_server.h"
 #include "gen/event.h"
 #include "gen/stream.h"
 #include "server/copy/pinned.h"
 #include "server/session/session.h"
 #include "server/copy/shape.h"
+#include "server/copy/share.h"
 #include "transport/lanes.h"
 #include "wire/copy.h"
+#include "wire/share.h"
 
 enum {
     STAGE = 1 << 20,         /* one piece of a large download: a DATA frame */
@@ -539,4 +541,62 @@ bool tows_copy_drop_downloads(struct tows_session *session, uint32_t context, ui
         tow_mutex_unlock(&copies->sending);
     }
     return tows_pinned_drop_context(&copies->pinned, session, context, heir);
+}
+
+/* ---- the command ---- */
+
+void tows_serve_cuMemcpyDtoHAsync_v2(struct tows_serve *call)
+{
+    CUdeviceptr from = tow_dec_u64(&call->in);
+    uint64_t size = tow_dec_u64(&call->in);
+    uint64_t stream_id = tow_dec_u64(&call->in);
+    CUstream stream = tows_serve_handle(call, TOW_H_STREAM, stream_id);
+    uint32_t transfer = tow_dec_u32(&call->in);
+    uint32_t form = tow_dec_u32(&call->in);
+    if (form != TOW_COPY_BYTES && form != TOW_COPY_SPREAD) {
+        tows_share_copy(call, false, from, size, stream, form);
+        return;
+    }
+    bool spread = form == TOW_COPY_SPREAD;
+    bool waits = call->frame.seq != 0;
+    if (!tows_serve_ready(call)) {
+        if (!call->malformed && !waits) {
+            tows_copy_tell_none_comes(call, transfer);
+        }
+        return;
+    }
+    if (!waits) {
+        if (transfer == 0 || size == 0 || size > TOW_COPY_ASYNC_MAX) {
+            call->malformed = true;
+            return;
+        }
+        struct tows_later_copy want = {.transfer = transfer,
+                                       .size = size,
+                                       .spread = spread,
+                                       .stream_id = stream_id,
+                                       .stream = stream,
+                                       .from = from};
+        tows_copy_later(call, &want);
+        return;
+    }
+    if (transfer != 0) {
+        call->status = tows_copy_download(call, from, size, stream, transfer, spread);
+        return;
+    }
+    if (size > TOW_COPY_INLINE_MAX) {
+        call->malformed = true;
+        return;
+    }
+    tows_serve_reserve(call, (size_t)size + 8);
+    if (call->status == CUDA_SUCCESS) {
+        call->status =
+            tow_drive(call->driver, cuMemcpyDtoHAsync_v2)(call->out.at, from, (size_t)size, stream);
+    }
+    if (call->status == CUDA_SUCCESS) {
+        call->status = tow_drive(call->driver, cuStreamSynchronize)(stream);
+    }
+    if (call->status == CUDA_SUCCESS) {
+        tow_enc_block(&call->out, (size_t)size);
+        tow_enc_align(&call->out, 8);
+    }
 }

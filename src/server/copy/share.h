@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Memory that the client shares with this worker (wire/share.h). */
+/* Memory that the client shares with this worker (wire/share.h): copies that name addresses in it,
+ * and notes there. */
 #ifndef TOW_SERVER_SHARE_H
 #define TOW_SERVER_SHARE_H
 
@@ -7,6 +8,7 @@
 
 #include "server/session/serve.h"
 
+struct tow_share_note;
 struct tows_session;
 
 /* True if the client shares all of [address, address + size), and the driver knows it. */
@@ -16,5 +18,18 @@ bool tows_share_holds(struct tows_serve *call, uint64_t address, uint64_t size);
 uint64_t tows_share_from(struct tows_serve *call, uint64_t address);
 /* A context is about to end: what was page-locked in it is page-locked again when next used. */
 void tows_share_drop_context(struct tows_session *session, uint32_t context);
+
+/* A copy between the device and shared memory, in either direction: decodes what follows the
+ * command's common fields. `host_is_source` tells which way. */
+void tows_share_copy(struct tows_serve *call, bool host_is_source, CUdeviceptr device,
+                     uint64_t size, CUstream stream, uint32_t form);
+/* The note of a copy in shared memory: decodes its address and value (NULL: that breaks the
+ * protocol), and after the copy was begun, or not, lets the stream write it. */
+struct tow_share_note *tows_share_take_note(struct tows_serve *call, uint32_t *ret_value);
+void tows_share_noted(struct tows_serve *call, struct tow_share_note *note, uint32_t value,
+                      bool host_is_source, uint64_t size, CUstream stream);
+/* The stream writes the note when it gets there; or it is refused at once. */
+void tows_share_leave_note(struct tows_serve *call, struct tow_share_note *note, uint32_t value,
+                           CUstream stream);
 
 #endif

@@ -22,7 +22,7 @@
 #include "server/copy/pinned.h"
 #include "server/session/session.h"
 #include "server/copy/shape.h"
-#include "server/copy/note.h"
+#include "server/copy/share.h"
 #include "server/session/transfer.h"
 #include "wire/copy.h"
 #include "wire/share.h"
