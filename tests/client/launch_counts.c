@@ -3,7 +3,8 @@
  * process, and a driver whose cuLaunchKernel does nothing. tests/system/test_counts.py runs it.
  *
  *     launch_counts launches N   for callgrind: N launches, one synchronisation
- *     launch_counts drain N      N launches over shm to a peer that only drains the ring: prints
+ *     launch_counts up N         (or down N) for callgrind: N synchronous copies of 4 bytes over
+ * unix launch_counts drain N      N launches over shm to a peer that only drains the ring: prints
  * our own counts of system calls as JSON
  *     launch_counts tcp N        N launches and a synchronisation over tcp, to a driver that takes
  * 5 us for each: prints the counts of both ends as JSON
@@ -25,8 +26,10 @@
 #include "client/link/link.h"
 #include "client/link/self.h"
 #include "gen/context_client.h"
+#include "gen/copy_client.h"
 #include "gen/core_client.h"
 #include "gen/launch_client.h"
+#include "gen/memory_client.h"
 #include "gen/module_client.h"
 #include "gen/stream_client.h"
 #include "heap.h"
@@ -268,6 +271,24 @@ static void heap_launches(const char *kind, unsigned n)
     fflush(stdout);
 }
 
+static void small_copies(bool up, unsigned n)
+{
+    char address[64];
+    CUdeviceptr device;
+    uint32_t word = 7;
+    snprintf(address, sizeof address, "unix://@towline-copies-%d", (int)getpid());
+    set_up_over(address, false);
+    must(towc_cuMemAlloc_v2(&device, sizeof word) == CUDA_SUCCESS &&
+             towc_cuMemcpyHtoD_v2(device, &word, sizeof word) == CUDA_SUCCESS,
+         "memory");
+    for (unsigned i = 0; i < n; i++) {
+        must((up ? towc_cuMemcpyHtoD_v2(device, &word, sizeof word)
+                 : towc_cuMemcpyDtoH_v2(&word, device, sizeof word)) == CUDA_SUCCESS,
+             "a copy failed");
+    }
+    must(towc_cuCtxSynchronize() == CUDA_SUCCESS, "synchronisation");
+}
+
 static void tcp_launches(unsigned n)
 {
     set_up_over("tcp://127.0.0.1:0", true);
@@ -302,6 +323,10 @@ int main(int argc, char **argv)
     }
     if (strncmp(argv[1], "heap-", 5) == 0) {
         heap_launches(argv[1] + 5, n);
+        return 0;
+    }
+    if (strcmp(argv[1], "up") == 0 || strcmp(argv[1], "down") == 0) {
+        small_copies(strcmp(argv[1], "up") == 0, n);
         return 0;
     }
     set_up("self:");

@@ -1,0 +1,220 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A driver that refuses the copies of the staging: the program gets its answer, once, and no copy
+ * is made again that was not to be. The server is a process of its own, since only such a one can
+ * have the client's memory where the client has it. */
+#include "cmocka_all.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "fake_backend.h"
+#include "gen/context_client.h"
+#include "gen/copy.h"
+#include "gen/copy_client.h"
+#include "gen/core_client.h"
+#include "gen/memory.h"
+#include "gen/memory_client.h"
+#include "gen/stream.h"
+#include "gen/stream_client.h"
+#include "server/run/run.h"
+#include "server/session/session.h"
+#include "transport/transport.h"
+
+/* Small: beside a note, or of nobody waited for. Of `SIZE` the staging makes one piece, up. */
+enum { SMALL = 64, MIDDLE = 64 << 10, SIZE = 128 << 10 };
+
+/* Both processes have it. */
+struct account {
+    atomic_int up, down; /* copies that the driver was asked for */
+    atomic_int answer;   /* what it answers to them */
+};
+static struct account *account;
+static pid_t server;
+static CUdeviceptr device;
+static uint8_t bytes[SIZE];
+
+/* ---- the driver ---- */
+
+static CUresult copy_up(CUdeviceptr to, const void *from, size_t size, CUstream stream)
+{
+    atomic_fetch_add(&account->up, 1);
+    return (CUresult)atomic_load(&account->answer);
+}
+
+static CUresult copy_down(void *to, CUdeviceptr from, size_t size, CUstream stream)
+{
+    atomic_fetch_add(&account->down, 1);
+    if (atomic_load(&account->answer) == CUDA_SUCCESS) {
+        memset(to, 7, size);
+    }
+    return (CUresult)atomic_load(&account->answer);
+}
+
+static CUresult register_memory(void *memory, size_t size, unsigned flags)
+{
+    return CUDA_SUCCESS;
+}
+
+static CUresult unregister_memory(void *memory)
+{
+    return CUDA_SUCCESS;
+}
+
+static CUresult write_value(CUstream stream, CUdeviceptr address, cuuint32_t value, unsigned flags)
+{
+    atomic_store((_Atomic uint32_t *)(uintptr_t)address, value);
+    return CUDA_SUCCESS;
+}
+
+/* Room for mappings. The system takes the highest gap: the server's are to lie in the upper one and
+ * the client's in the lower one, so that the server can have the client's memory where it is. */
+enum { ROOM = 1 << 30 };
+static void *reserve(void)
+{
+    return mmap(NULL, ROOM, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+}
+
+/* Small gaps above are taken, until what is mapped comes to lie in the room that was left free. */
+static void take_gaps(const uint8_t *room)
+{
+    for (size_t size = 1 << 20; size >= 4096; size /= 16) {
+        const uint8_t *at = NULL;
+        do {
+            at = mmap(NULL, size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+        } while (at != MAP_FAILED && at > room + ROOM);
+        munmap((void *)(uintptr_t)at, size);
+    }
+}
+
+static int serve(struct tow_listener *listener)
+{
+    static const struct tows_session_options options = {.id = 1};
+    static struct tow_backend backend;
+    char why[TOW_WHY_MAX], who[TOW_ADDRESS_MAX];
+    struct tow_line *line = NULL;
+    int fd = -1, error = 0;
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    tow_fake_open(&backend);
+    tow_driver_set(&backend.driver, cuMemcpyHtoDAsync_v2, copy_up);
+    tow_driver_set(&backend.driver, cuMemcpyDtoHAsync_v2, copy_down);
+    tow_driver_set(&backend.driver, cuMemHostRegister_v2, register_memory);
+    tow_driver_set(&backend.driver, cuMemHostUnregister, unregister_memory);
+    tow_driver_set(&backend.driver, cuStreamWriteValue32_v2, write_value);
+    while ((error = tow_listener_accept(listener, &fd, who)) == -EAGAIN) {
+        poll(&(struct pollfd){.fd = listener->fd, .events = POLLIN}, 1, -1);
+    }
+    return error != 0 || tow_line_from_fd(fd, listener->kind, tow_time_deadline(20 * TOW_TIME_S),
+                                          why, sizeof why, &line) != 0
+               ? 1
+               : tows_session_run(line, &backend, &options);
+}
+
+/* ---- tests ---- */
+
+static void begin(CUresult answer)
+{
+    assert_int_equal(towc_cuCtxSynchronize(), CUDA_SUCCESS);
+    atomic_store(&account->up, 0);
+    atomic_store(&account->down, 0);
+    atomic_store(&account->answer, (int)answer);
+}
+
+/* The driver answers as before, and nothing is left of what it refused. */
+static void end(void)
+{
+    atomic_store(&account->answer, CUDA_SUCCESS);
+    assert_int_equal(towc_cuCtxSynchronize(), CUDA_SUCCESS);
+}
+
+static void copies_are_made_once(void **state)
+{
+    begin(CUDA_SUCCESS);
+    assert_int_equal(towc_cuMemcpyHtoD_v2(device, bytes, SIZE), CUDA_SUCCESS);
+    assert_int_equal(towc_cuMemcpyDtoH_v2(bytes, device, SMALL), CUDA_SUCCESS);
+    assert_int_equal(atomic_load(&account->up), 1);
+    assert_int_equal(atomic_load(&account->down), 1);
+    assert_int_equal(bytes[SMALL - 1], 7);
+    end();
+}
+
+/* An upload is told of, and by whoever waits next if nobody waits for it. */
+static void a_refused_upload_is_not_sent_again(void **state)
+{
+    begin(CUDA_ERROR_NOT_SUPPORTED);
+    assert_int_equal(towc_cuMemcpyHtoD_v2(device, bytes, SIZE), CUDA_ERROR_NOT_SUPPORTED);
+    assert_int_equal(atomic_load(&account->up), 1);
+    end();
+    begin(CUDA_ERROR_NOT_SUPPORTED);
+    assert_int_equal(towc_cuMemcpyHtoDAsync_v2(device, bytes, MIDDLE, NULL), CUDA_SUCCESS);
+    assert_int_equal(towc_cuStreamSynchronize(NULL), CUDA_ERROR_NOT_SUPPORTED);
+    assert_int_equal(atomic_load(&account->up), 1);
+    end();
+}
+
+/* A download is asked for once more, in the way that is answered. */
+static void a_refused_download_is_asked_for_once_more(void **state)
+{
+    for (int i = 0; i < 2; i++) {
+        begin(CUDA_ERROR_NOT_SUPPORTED);
+        memset(bytes, 1, SIZE);
+        assert_int_equal(towc_cuMemcpyDtoH_v2(bytes, device, i == 0 ? SMALL : MIDDLE),
+                         CUDA_ERROR_NOT_SUPPORTED);
+        assert_int_equal(atomic_load(&account->down), 2);
+        assert_int_equal(bytes[0], 1);
+        end();
+    }
+}
+
+static int setup(void **state)
+{
+    struct tow_listener *listener = NULL;
+    char address[64], why[TOW_WHY_MAX];
+    CUcontext context;
+    void *upper = reserve(), *lower = reserve();
+    account =
+        mmap(NULL, sizeof *account, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    snprintf(address, sizeof address, "shm://@towline-refused-%d", (int)getpid());
+    if (account == MAP_FAILED || upper == MAP_FAILED || lower == MAP_FAILED ||
+        tow_listener_open(address, 0600, why, sizeof why, &listener) != 0 ||
+        (server = fork()) < 0) {
+        return 1;
+    }
+    munmap(lower, ROOM);
+    if (server == 0) {
+        munmap(upper, ROOM);
+        _exit(serve(listener));
+    }
+    take_gaps(lower);
+    setenv("TOWLINE_SERVER", address, 1);
+    unsetenv("CUDA_VISIBLE_DEVICES");
+    return towc_cuInit(0) != CUDA_SUCCESS ||
+           towc_cuDevicePrimaryCtxRetain(&context, 0) != CUDA_SUCCESS ||
+           towc_cuCtxSetCurrent(context) != CUDA_SUCCESS ||
+           towc_cuMemAlloc_v2(&device, SIZE) != CUDA_SUCCESS;
+}
+
+static int teardown(void **state)
+{
+    kill(server, SIGKILL);
+    return waitpid(server, NULL, 0) == server ? 0 : 1;
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(copies_are_made_once),
+        cmocka_unit_test(a_refused_upload_is_not_sent_again),
+        cmocka_unit_test(a_refused_download_is_asked_for_once_more),
+    };
+    return cmocka_run_group_tests(tests, setup, teardown);
+}
