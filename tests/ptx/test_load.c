@@ -10,6 +10,7 @@
 #include <cmocka.h>
 
 #include "machine.h"
+#include "ptx/text/lexer.h"
 
 static struct machine m;
 
@@ -237,6 +238,29 @@ static void any_prefix_is_survived(void **state)
     }
 }
 
+/* Whatever was in the token before. */
+static void the_end_is_a_token_without_text(void **state)
+{
+    (void)state;
+    const char text[] = "word ";
+    struct tow_ptx_lexer lexer;
+    struct tow_ptx_token token;
+    tow_ptx_lexer_init(&lexer, text, sizeof text - 1);
+    tow_ptx_lexer_next(&lexer, &token);
+    assert_int_equal(token.kind, TOK_WORD);
+    assert_int_equal(token.length, 4);
+    for (int i = 0; i < 2; i++) {
+        memset(&token, 0xff, sizeof token);
+        tow_ptx_lexer_next(&lexer, &token);
+        assert_int_equal(token.kind, TOK_END);
+        assert_int_equal(token.line, 1);
+        assert_ptr_equal(token.text, text + sizeof text - 1);
+        assert_int_equal(token.length, 0);
+        assert_int_equal(token.punct, 0);
+        assert_int_equal(token.bits, 0);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -246,6 +270,7 @@ int main(void)
         cmocka_unit_test(texts_link_by_name),
         cmocka_unit_test(undefined_functions_are_told_by_kernel),
         cmocka_unit_test(any_prefix_is_survived),
+        cmocka_unit_test(the_end_is_a_token_without_text),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

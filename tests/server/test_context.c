@@ -19,16 +19,18 @@
 #include "gen/memory_server.h"
 #include "gen/stream.h"
 #include "server/family/context.h"
+#include "fake_session.h"
 #include "server/session/session.h"
 #include "wire/id.h"
 
 enum { PRIMARY = 3, GREEN = 5, OTHER = 6, THREAD = 1, PAGE = 4096 };
 
 static struct tows_session *session;
-static struct tows_session_stats stats;
 static struct tow_driver driver;
 static unsigned made, contexts_destroyed, greens_destroyed, resets, unregistered;
-static _Thread_local bool malformed; /* what the thread's last command was */
+static _Thread_local unsigned entered; /* how often the driver was told the current context */
+static CUresult entering;              /* what it answers */
+static _Thread_local bool malformed;   /* what the thread's last command was */
 static void (*on_synchronize)(void), (*on_set_current)(CUcontext context);
 
 static const uint64_t primary_id = TOW_ID_MAKE(TOW_H_CONTEXT, 0, 1, PRIMARY);
@@ -47,7 +49,8 @@ static CUresult fake_set_current(CUcontext context)
     if (now != NULL) {
         now(context);
     }
-    return CUDA_SUCCESS;
+    entered++;
+    return entering;
 }
 
 static CUresult fake_synchronize(void)
@@ -191,7 +194,6 @@ static int fake_take_fd(struct tow_line *line, uint64_t number, int64_t deadline
 
 static int begin(void **state)
 {
-    static const struct tows_session_options options = {.id = 1};
     static const struct tow_line_ops ops = {.take_fd = fake_take_fd};
     static struct tow_line line = {.ops = &ops};
     (void)state;
@@ -213,32 +215,14 @@ static int begin(void **state)
     tow_driver_set(&driver, cuStreamCreate, fake_stream);
     tow_driver_set(&driver, cuMemHostRegister_v2, fake_register);
     tow_driver_set(&driver, cuMemHostUnregister, fake_unregister);
-    session = calloc(1, sizeof *session);
-    session->driver = &driver;
-    session->options = &options;
-    session->stats = &stats;
-    session->line = &line;
-    session->client_threads.table = calloc(TOW_THREADS_MAX + 1, sizeof(void *));
-    tow_mutex_init(&session->client_threads.lock, SERVER_THREADS);
-    tow_mutex_init(&session->transfers.lock, SERVER_TRANSFERS);
-    tow_cond_init(&session->transfers.changed);
-    tow_mutex_init(&session->families.lock, SERVER_FAMILIES);
-    tows_hold_init(&session->hold);
-    return tows_handles_init(&session->handles);
+    session = fake_session_make(&driver, &line);
+    return 0;
 }
 
 static int end(void **state)
 {
     (void)state;
-    tows_session_end_states(session);
-    tows_session_end_threads(session);
-    tows_handles_fini(&session->handles);
-    tows_hold_fini(&session->hold);
-    tow_mutex_fini(&session->client_threads.lock);
-    tow_mutex_fini(&session->transfers.lock);
-    pthread_cond_destroy(&session->transfers.changed);
-    tow_mutex_fini(&session->families.lock);
-    free(session);
+    fake_session_end(session);
     return 0;
 }
 
@@ -339,6 +323,18 @@ static void a_reset_waits_for_green_contexts_that_end(void **state)
     assert_int_equal(resets, 1);
 }
 
+/* Another thread's end never comes: the client is gone, and so is who would go on. */
+static void a_reset_waits_no_longer_than_the_session_lasts(void **state)
+{
+    (void)state;
+    make_green();
+    atomic_store(&session->contexts_ending[1], 1);
+    atomic_store(&session->lead.phase, TOW_SESSION_ENDS);
+    assert_int_equal(SERVE(cuDevicePrimaryCtxReset_v2, primary_id, 0), CUDA_ERROR_UNKNOWN);
+    assert_int_equal(resets, 0);
+    atomic_store(&session->contexts_ending[1], 0);
+}
+
 /* ---- green contexts that end twice ---- */
 
 static void reset_first(CUcontext context)
@@ -429,14 +425,42 @@ static void no_context_is_made_of_a_green_one_that_has_ended(void **state)
     assert_null(tows_handles_find(&session->handles, of_green_id));
 }
 
+/* The driver is told when another context is the current one, and after it has refused. */
+static void a_thread_is_where_the_driver_has_it(void **state)
+{
+    (void)state;
+    const uint64_t ids[] = {primary_id, other_id};
+    for (unsigned i = 0; i < 2; i++) {
+        assert_int_equal(
+            tows_handles_bind(&session->handles, ids[i], PRIMARY_HANDLE, CUDA_SUCCESS, 0), 0);
+    }
+    tows_session_forget_current();
+    entered = 0;
+    assert_int_equal(tows_session_enter(session, OTHER), CUDA_SUCCESS);
+    assert_int_equal(tows_session_enter(session, OTHER), CUDA_SUCCESS);
+    assert_int_equal(entered, 1);
+    entering = CUDA_ERROR_UNKNOWN;
+    assert_int_equal(tows_session_enter(session, PRIMARY), CUDA_ERROR_UNKNOWN);
+    entering = CUDA_SUCCESS;
+    assert_int_equal(tows_session_enter(session, PRIMARY), CUDA_SUCCESS);
+    assert_int_equal(entered, 3);
+    assert_int_equal(tows_session_enter(session, OTHER), CUDA_SUCCESS);
+    assert_int_equal(entered, 4);
+    for (unsigned i = 0; i < 2; i++) {
+        assert_true(tows_handles_unbind(&session->handles, ids[i]));
+    }
+}
+
 int main(void)
 {
 #define CASE(test) cmocka_unit_test_setup_teardown(test, begin, end)
     const struct CMUnitTest tests[] = {
+        CASE(a_thread_is_where_the_driver_has_it),
         CASE(a_number_is_free_when_its_context_has_ended),
         CASE(a_reset_does_not_wait_for_contexts_of_their_own),
         CASE(a_green_context_ends_until_all_is_done),
         CASE(a_reset_waits_for_green_contexts_that_end),
+        CASE(a_reset_waits_no_longer_than_the_session_lasts),
         CASE(a_green_context_ends_when_the_primary_one_was_faster),
         CASE(a_green_context_waits_for_the_end_of_its_context),
         CASE(a_green_context_that_the_driver_keeps_has_its_id),

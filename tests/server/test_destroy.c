@@ -15,6 +15,7 @@
 #include "gen/server_api.h"
 #include "gen/stream.h"
 #include "gen/texture.h"
+#include "fake_session.h"
 #include "server/session/session.h"
 #include "wire/id.h"
 
@@ -22,7 +23,6 @@ enum { CONTEXT = 5 };
 #define HANDLE ((void *)(uintptr_t)0x5000)
 
 static struct tows_session *session;
-static struct tows_session_stats stats;
 static struct tow_driver driver;
 static unsigned destroyed;
 static CUresult answer; /* the driver's */
@@ -103,7 +103,6 @@ static CUresult fake_child(CUgraphNode node, CUgraph *ret)
 
 static int begin(void **state)
 {
-    static const struct tows_session_options options = {.id = 1};
     (void)state;
     destroyed = 0;
     answer = CUDA_SUCCESS;
@@ -117,30 +116,15 @@ static int begin(void **state)
     tow_driver_set(&driver, cuGraphGetNodes, fake_nodes);
     tow_driver_set(&driver, cuGraphNodeGetType, fake_type);
     tow_driver_set(&driver, cuGraphChildGraphNodeGetGraph, fake_child);
-    session = calloc(1, sizeof *session);
-    session->driver = &driver;
-    session->options = &options;
-    session->stats = &stats;
+    session = fake_session_make(&driver, NULL);
     tows_serve_add_all(session->table);
-    tow_mutex_init(&session->transfers.lock, SERVER_TRANSFERS);
-    tow_cond_init(&session->transfers.changed);
-    tow_mutex_init(&session->families.lock, SERVER_FAMILIES);
-    tows_busy_init(&session->busy);
-    tows_hold_init(&session->hold);
-    return tows_handles_init(&session->handles);
+    return 0;
 }
 
 static int end(void **state)
 {
     (void)state;
-    tows_session_end_states(session);
-    tows_handles_fini(&session->handles);
-    tows_hold_fini(&session->hold);
-    tows_busy_fini(&session->busy);
-    tow_mutex_fini(&session->transfers.lock);
-    pthread_cond_destroy(&session->transfers.changed);
-    tow_mutex_fini(&session->families.lock);
-    free(session);
+    fake_session_end(session);
     return 0;
 }
 

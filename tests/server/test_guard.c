@@ -158,27 +158,43 @@ static CUresult fake_decompress(CUmemDecompressParams *list, size_t count, unsig
     return CUDA_SUCCESS;
 }
 
-/* Graph 2 has a node, in which graph 1 is. */
+/* Graphs: 2 has a node in which graph 1 is, 4 a kernel before that; 5 has a kernel alone. MANY and
+ * one more have so many kernels. From DEEPER on each has the next one in it, up to LAST. A node's
+ * number is its graph's, times 16, and its place. */
+enum { MANY = 6, TOO_MANY = 7, DEEPER = 100, DEEP, LAST = DEEPER + 32, NODES = 1 << 20 };
+
 static CUresult fake_nodes(CUgraph graph, CUgraphNode *nodes, size_t *count)
 {
-    *count = graph == (CUgraph)2;
-    if (nodes != NULL && *count > 0) {
-        nodes[0] = (CUgraphNode)21;
+    uintptr_t number = (uintptr_t)graph;
+    bool linked = number >= DEEPER && number < LAST;
+    *count = number == MANY       ? NODES
+             : number == TOO_MANY ? NODES + 1
+             : number == 4        ? 2
+                                  : number == 2 || number == 5 || linked;
+    for (size_t i = 0; nodes != NULL && i < *count; i++) {
+        nodes[i] = (CUgraphNode)(number * 16 + (i < 15 ? i : 15));
     }
     return CUDA_SUCCESS;
 }
 
+static CUgraphNodeType type_of(CUgraphNode node)
+{
+    uintptr_t number = (uintptr_t)node / 16, at = (uintptr_t)node % 16;
+    bool child = number == 2 || (number == 4 && at == 1) || number >= DEEPER;
+    return child ? CU_GRAPH_NODE_TYPE_GRAPH : CU_GRAPH_NODE_TYPE_KERNEL;
+}
+
 static CUresult fake_type(CUgraphNode node, CUgraphNodeType *ret)
 {
-    (void)node;
-    *ret = CU_GRAPH_NODE_TYPE_GRAPH;
+    *ret = type_of(node);
     return CUDA_SUCCESS;
 }
 
 static CUresult fake_child(CUgraphNode node, CUgraph *ret)
 {
-    (void)node;
-    *ret = (CUgraph)1;
+    uintptr_t number = (uintptr_t)node / 16;
+    wrong += type_of(node) != CU_GRAPH_NODE_TYPE_GRAPH;
+    *ret = (CUgraph)(number >= DEEPER ? number + 1 : 1);
     return CUDA_SUCCESS;
 }
 
@@ -420,15 +436,29 @@ static void no_graph_comes_into_itself(void **state)
     CUgraphNodeParams params;
     memset(&params, 0, sizeof params);
     params.type = CU_GRAPH_NODE_TYPE_GRAPH;
-    for (uintptr_t child = 1; child <= 3; child++) {
-        CUresult wanted = child == 3 ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
-        params.graph.graph = (CUgraph)child;
-        assert_int_equal(tow_drive(&driver, cuGraphAddChildGraphNode)(&node, (CUgraph)1, NULL, 0,
-                                                                      (CUgraph)child),
-                         wanted);
+    const struct {
+        uintptr_t child;
+        CUresult wanted;
+    } cases[] = {
+        {1, CUDA_ERROR_INVALID_VALUE},
+        {2, CUDA_ERROR_INVALID_VALUE},
+        {3, CUDA_SUCCESS},
+        {4, CUDA_ERROR_INVALID_VALUE},
+        {5, CUDA_SUCCESS},
+        {MANY, CUDA_SUCCESS},
+        {TOO_MANY, CUDA_ERROR_INVALID_VALUE},
+        {DEEP, CUDA_SUCCESS},
+        {DEEPER, CUDA_ERROR_INVALID_VALUE},
+    };
+    for (unsigned i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        CUgraph child = (CUgraph)cases[i].child;
+        params.graph.graph = child;
+        assert_int_equal(
+            tow_drive(&driver, cuGraphAddChildGraphNode)(&node, (CUgraph)1, NULL, 0, child),
+            cases[i].wanted);
         assert_int_equal(
             tow_drive(&driver, cuGraphAddNode_v2)(&node, (CUgraph)1, NULL, NULL, 0, &params),
-            wanted);
+            cases[i].wanted);
     }
     assert_int_equal(wrong, 0);
 }

@@ -19,6 +19,7 @@
 #include "gen/stream.h"
 #include "server/copy/late.h"
 #include "server/copy/share.h"
+#include "fake_session.h"
 #include "server/session/session.h"
 #include "transport/line.h"
 #include "wire/id.h"
@@ -205,7 +206,6 @@ static void a_piece_in_the_driver_does_not_hold_up_the_others(void **state)
 
 static int begin(void **state)
 {
-    static const struct tows_session_options options = {.id = 1};
     static const struct tow_line_ops ops = {.take_fd = fake_take_fd};
     static struct tow_line line = {.ops = &ops};
     (void)state;
@@ -221,27 +221,14 @@ static int begin(void **state)
     tow_driver_set(&driver, cuLaunchHostFunc, fake_launch);
     tow_driver_set(&driver, cuMemHostRegister_v2, fake_register);
     tow_driver_set(&driver, cuMemHostUnregister, fake_unregister);
-    session = calloc(1, sizeof *session);
-    session->driver = &driver;
-    session->options = &options;
-    session->line = &line;
-    tows_hold_init(&session->hold);
-    session->client_threads.table = calloc(TOW_THREADS_MAX + 1, sizeof(void *));
-    tow_mutex_init(&session->client_threads.lock, SERVER_THREADS);
-    tow_mutex_init(&session->families.lock, SERVER_FAMILIES);
-    return tows_handles_init(&session->handles);
+    session = fake_session_make(&driver, &line);
+    return 0;
 }
 
 static int end(void **state)
 {
     (void)state;
-    tows_hold_fini(&session->hold);
-    tows_session_end_states(session);
-    tows_session_end_threads(session);
-    tows_handles_fini(&session->handles);
-    tow_mutex_fini(&session->client_threads.lock);
-    tow_mutex_fini(&session->families.lock);
-    free(session);
+    fake_session_end(session);
     while (allocations > 0) {
         free(allocated[--allocations]);
     }

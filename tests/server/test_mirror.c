@@ -13,6 +13,7 @@
 #include "server/copy/mirror.h"
 #include "server/family/context.h"
 #include "server/session/hold.h"
+#include "fake_session.h"
 #include "server/session/session.h"
 #include "wire/control.h"
 #include "wire/diff.h"
@@ -45,37 +46,20 @@ static CUresult fake_synchronize(void)
 
 static int begin(void **state)
 {
-    static const struct tows_session_options options = {.id = 1};
     (void)state;
     used = 0;
     memset(memory, 0, sizeof memory);
     tow_driver_set(&driver, cuMemAllocManaged, fake_allocate);
     tow_driver_set(&driver, cuCtxSetCurrent, fake_set_current);
     tow_driver_set(&driver, cuCtxSynchronize, fake_synchronize);
-    session = calloc(1, sizeof *session);
-    session->driver = &driver;
-    session->options = &options;
-    session->client_threads.table = calloc(TOW_THREADS_MAX + 1, sizeof(void *));
-    tow_mutex_init(&session->client_threads.lock, SERVER_THREADS);
-    tow_mutex_init(&session->transfers.lock, SERVER_TRANSFERS);
-    tow_cond_init(&session->transfers.changed);
-    tow_mutex_init(&session->families.lock, SERVER_FAMILIES);
-    tows_hold_init(&session->hold);
-    return tows_handles_init(&session->handles);
+    session = fake_session_make(&driver, NULL);
+    return 0;
 }
 
 static int end(void **state)
 {
     (void)state;
-    tows_session_end_states(session);
-    tows_session_end_threads(session);
-    tows_handles_fini(&session->handles);
-    tows_hold_fini(&session->hold);
-    tow_mutex_fini(&session->client_threads.lock);
-    tow_mutex_fini(&session->transfers.lock);
-    pthread_cond_destroy(&session->transfers.changed);
-    tow_mutex_fini(&session->families.lock);
-    free(session);
+    fake_session_end(session);
     return 0;
 }
 

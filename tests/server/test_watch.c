@@ -12,6 +12,7 @@
 #include "base/clock.h"
 #include "gen/context.h"
 #include "gen/event.h"
+#include "fake_session.h"
 #include "server/session/session.h"
 #include "server/session/watch.h"
 #include "transport/line.h"
@@ -46,8 +47,6 @@ static CUresult fake_query(CUevent event)
 
 static int begin(void **state)
 {
-    static const struct tows_session_options options = {.id = 1};
-    static struct tows_session_stats stats;
     static uint8_t handles[2];
     (void)state;
     tow_driver_set(&driver, cuCtxSetCurrent, fake_current);
@@ -55,37 +54,26 @@ static int begin(void **state)
     sem_init(&stands, 0, 0);
     sem_init(&go, 0, 0);
     atomic_store(&answer, CUDA_ERROR_NOT_READY);
-    session = calloc(1, sizeof *session);
-    session->driver = &driver;
-    session->options = &options;
-    session->stats = &stats;
-    session->client_threads.table = calloc(TOW_THREADS_MAX + 1, sizeof(void *));
-    tow_mutex_init(&session->client_threads.lock, SERVER_THREADS);
-    tow_mutex_init(&session->families.lock, SERVER_FAMILIES);
-    tow_mutex_init(&session->reply_lock, SERVER_REPLY);
+    struct tow_line *line = NULL;
+    assert_int_equal(tow_line_pair(&client, &line), 0);
+    session = fake_session_make(&driver, line);
     uint64_t context = TOW_ID_MAKE(TOW_H_CONTEXT, 0, 1, CONTEXT);
     event_id = TOW_ID_MAKE(TOW_H_EVENT, 0, 1, 1);
-    assert_int_equal(tows_handles_init(&session->handles), 0);
     assert_int_equal(tows_handles_bind(&session->handles, context, &handles[0], CUDA_SUCCESS, 0),
                      0);
     assert_int_equal(
         tows_handles_bind(&session->handles, event_id, &handles[1], CUDA_SUCCESS, CONTEXT), 0);
-    return tow_line_pair(&client, &session->line);
+    return 0;
 }
 
 static int end(void **state)
 {
     (void)state;
     sem_post(&go); /* where a test has failed the thread still stands */
-    tows_session_end_states(session);
-    tows_session_end_threads(session);
-    tows_handles_fini(&session->handles);
+    struct tow_line *line = session->line;
+    fake_session_end(session);
     tow_line_close(client);
-    tow_line_close(session->line);
-    tow_mutex_fini(&session->client_threads.lock);
-    tow_mutex_fini(&session->families.lock);
-    tow_mutex_fini(&session->reply_lock);
-    free(session);
+    tow_line_close(line);
     sem_destroy(&stands);
     sem_destroy(&go);
     return 0;
