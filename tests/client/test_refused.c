@@ -17,6 +17,8 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "client/copy/gang.h"
+#include "client/copy/shared.h"
 #include "fake_backend.h"
 #include "gen/context_client.h"
 #include "gen/copy.h"
@@ -31,12 +33,16 @@
 #include "transport/transport.h"
 
 /* Small: beside a note, or of nobody waited for. Of `SIZE` the staging makes one piece, up. */
-enum { SMALL = 64, MIDDLE = 64 << 10, SIZE = 128 << 10 };
+enum { SMALL = 64, LITTLE = 16 << 10, MIDDLE = 64 << 10, SIZE = 128 << 10 };
+enum { PLACES = 8 }; /* for uploads like LITTLE, in client/copy/stage.c */
 
 /* Both processes have it. */
 struct account {
     atomic_int up, down; /* copies that the driver was asked for */
     atomic_int answer;   /* what it answers to them */
+    atomic_int byte;     /* what it brings */
+    atomic_bool slow;    /* a copy takes a while */
+    atomic_bool stands;  /* no stream gets anywhere, and to wait for one fails */
 };
 static struct account *account;
 static pid_t server;
@@ -54,8 +60,11 @@ static CUresult copy_up(CUdeviceptr to, const void *from, size_t size, CUstream 
 static CUresult copy_down(void *to, CUdeviceptr from, size_t size, CUstream stream)
 {
     atomic_fetch_add(&account->down, 1);
+    if (atomic_load(&account->slow)) {
+        tow_time_sleep(20 * TOW_TIME_MS);
+    }
     if (atomic_load(&account->answer) == CUDA_SUCCESS) {
-        memset(to, 7, size);
+        memset(to, atomic_load(&account->byte), size);
     }
     return (CUresult)atomic_load(&account->answer);
 }
@@ -72,9 +81,41 @@ static CUresult unregister_memory(void *memory)
 
 static CUresult write_value(CUstream stream, CUdeviceptr address, cuuint32_t value, unsigned flags)
 {
-    atomic_store((_Atomic uint32_t *)(uintptr_t)address, value);
+    if (!atomic_load(&account->stands)) {
+        atomic_store((_Atomic uint32_t *)(uintptr_t)address, value);
+    }
     return CUDA_SUCCESS;
 }
+
+static CUresult wait_for_stream(CUstream stream)
+{
+    return atomic_load(&account->stands) ? CUDA_ERROR_NOT_PERMITTED : CUDA_SUCCESS;
+}
+
+/* ---- the client's sending ---- */
+
+static unsigned staged; /* commands of copies that name an address */
+static bool fail_send;  /* the next one */
+
+CUresult __real_towc_shared_send(unsigned fn, CUdeviceptr to, const void *host, size_t size,
+                                 CUstream stream, const struct tow_share_note *note, uint32_t value,
+                                 uint64_t *ret_number);
+CUresult __wrap_towc_shared_send(unsigned fn, CUdeviceptr to, const void *host, size_t size,
+                                 CUstream stream, const struct tow_share_note *note, uint32_t value,
+                                 uint64_t *ret_number);
+CUresult __wrap_towc_shared_send(unsigned fn, CUdeviceptr to, const void *host, size_t size,
+                                 CUstream stream, const struct tow_share_note *note, uint32_t value,
+                                 uint64_t *ret_number)
+{
+    if (fail_send) {
+        fail_send = false;
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    staged++;
+    return __real_towc_shared_send(fn, to, host, size, stream, note, value, ret_number);
+}
+
+/* ---- the server ---- */
 
 /* Room for mappings. The system takes the highest gap: the server's are to lie in the upper one and
  * the client's in the lower one, so that the server can have the client's memory where it is. */
@@ -110,6 +151,7 @@ static int serve(struct tow_listener *listener)
     tow_driver_set(&backend.driver, cuMemHostRegister_v2, register_memory);
     tow_driver_set(&backend.driver, cuMemHostUnregister, unregister_memory);
     tow_driver_set(&backend.driver, cuStreamWriteValue32_v2, write_value);
+    tow_driver_set(&backend.driver, cuStreamSynchronize, wait_for_stream);
     while ((error = tow_listener_accept(listener, &fd, who)) == -EAGAIN) {
         poll(&(struct pollfd){.fd = listener->fd, .events = POLLIN}, 1, -1);
     }
@@ -134,6 +176,47 @@ static void end(void)
 {
     atomic_store(&account->answer, CUDA_SUCCESS);
     assert_int_equal(towc_cuCtxSynchronize(), CUDA_SUCCESS);
+}
+
+/* What a bay's note said long ago is not taken for what it says of the newest copy. The first of
+ * all: each bay is used once before. */
+static void a_copy_that_failed_leaves_no_old_bytes(void **state)
+{
+    begin(CUDA_SUCCESS);
+    for (unsigned i = 0; i < TOW_FLOW_BAYS; i++) {
+        assert_int_equal(towc_cuMemcpyDtoH_v2(bytes, device, MIDDLE), CUDA_SUCCESS);
+    }
+    assert_int_equal(staged, TOW_FLOW_BAYS);
+    atomic_store(&account->stands, true);
+    assert_int_equal(towc_cuMemcpyDtoH_v2(bytes, device, MIDDLE), CUDA_ERROR_NOT_PERMITTED);
+    atomic_store(&account->stands, false);
+    atomic_store(&account->byte, 9);
+    atomic_store(&account->slow, true);
+    for (unsigned i = 0; i < TOW_FLOW_BAYS; i++) {
+        memset(bytes, 0, MIDDLE);
+        assert_int_equal(towc_cuMemcpyDtoH_v2(bytes, device, MIDDLE), CUDA_SUCCESS);
+        assert_int_equal(bytes[0], 9);
+        assert_int_equal(bytes[MIDDLE - 1], 9);
+    }
+    atomic_store(&account->slow, false);
+    atomic_store(&account->byte, 7);
+    end();
+}
+
+/* What could not be sent takes no part of the staging with it. */
+static void a_copy_that_was_not_sent_leaves_its_place(void **state)
+{
+    begin(CUDA_SUCCESS);
+    fail_send = true;
+    assert_int_equal(towc_cuMemcpyHtoDAsync_v2(device, bytes, LITTLE, NULL),
+                     CUDA_ERROR_OUT_OF_MEMORY);
+    staged = 0;
+    for (unsigned i = 0; i < PLACES; i++) {
+        assert_int_equal(towc_cuMemcpyHtoDAsync_v2(device, bytes, LITTLE, NULL), CUDA_SUCCESS);
+        assert_int_equal(towc_cuCtxSynchronize(), CUDA_SUCCESS);
+    }
+    assert_int_equal(staged, PLACES);
+    end();
 }
 
 static void copies_are_made_once(void **state)
@@ -194,7 +277,9 @@ static int setup(void **state)
         munmap(upper, ROOM);
         _exit(serve(listener));
     }
+    tow_listener_close(listener);
     take_gaps(lower);
+    atomic_store(&account->byte, 7);
     setenv("TOWLINE_SERVER", address, 1);
     unsetenv("CUDA_VISIBLE_DEVICES");
     return towc_cuInit(0) != CUDA_SUCCESS ||
@@ -212,6 +297,8 @@ static int teardown(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_copy_that_failed_leaves_no_old_bytes),
+        cmocka_unit_test(a_copy_that_was_not_sent_leaves_its_place),
         cmocka_unit_test(copies_are_made_once),
         cmocka_unit_test(a_refused_upload_is_not_sent_again),
         cmocka_unit_test(a_refused_download_is_asked_for_once_more),

@@ -36,7 +36,7 @@ enum {
 #define NAPS_PER_QUESTION 200
 
 struct bay {
-    uint32_t value;   /* of its newest note */
+    uint32_t value;   /* of its newest note; none comes twice, so it never begins anew */
     uint32_t context; /* where it was used last, and by which stream */
     CUstream stream;
 };
@@ -274,11 +274,16 @@ static int send_lot(void *user, size_t lot)
     unsigned index = bay_of(p, lot);
     struct bay *bay = &stage->bays[index];
     struct towc_part part = towc_cut_part(&p->cut, lot);
+    struct bay before = *bay;
     bay->value = bay->value == UINT32_MAX ? 1 : bay->value + 1;
     bay->stream = p->what->stream;
     bay->context = towc_context_number();
-    return (int)towc_staged_send(p->what, &part, bay_at(stage, index), bay_note(stage, index),
-                                 bay->value, &p->number);
+    CUresult status = towc_staged_send(p->what, &part, bay_at(stage, index), bay_note(stage, index),
+                                       bay->value, &p->number);
+    if (status != CUDA_SUCCESS) {
+        *bay = before; /* no note comes */
+    }
+    return (int)status;
 }
 
 /* ---- uploads ---- */
@@ -352,13 +357,13 @@ static CUresult await_full(struct towc_link *link, unsigned index, CUstream stre
                            bool *ret_refused)
 {
     struct towc_stage *stage = link->stage;
-    struct bay *bay = &stage->bays[index];
+    const struct bay *bay = &stage->bays[index];
     const struct tow_share_note *note = bay_note(stage, index);
     enum towc_completion_outcome outcome = towc_fence_word_wait(note, bay->value);
     if (outcome == TOW_COMPLETION_PENDING) {
+        /* If that fails the device may still fill the bay: who uses it next asks for that. */
         CUresult status = towc_completion_ask_stream(link, stream);
         if (status != CUDA_SUCCESS) {
-            bay->value = 0;
             return status;
         }
         outcome = towc_fence_word_query(note, bay->value);
