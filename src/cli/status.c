@@ -44,6 +44,12 @@ static void status_show(const char *address, const struct tow_json_doc *doc)
                tow_cli_bytes(tow_json_number(doc, session, "bytes_out"), out),
                tow_cli_age(tow_json_number(doc, session, "age_s"), age));
     }
+    const struct tow_json_value *others = tow_json_member(doc, root, "others");
+    if (others != NULL) {
+        printf("\n%.0f sessions of others are not shown: the server's own user and root, on its "
+               "machine and through its unix socket, see all\n",
+               tow_json_number(doc, others, "sessions"));
+    }
 }
 
 static int status_run(int argc, char **argv)
@@ -63,6 +69,9 @@ const struct tow_command tow_command_status = {
             "holds, its calls, the bytes that came in and went out, its age. --json prints "
             "everything, as one\n"
             "array with an element per server.\n"
+            "You see your own sessions: those of your user on a unix socket, of your machine's "
+            "address on a\n"
+            "network. Root and the user who runs the server see all, through a unix socket.\n"
             "Without -s: TOWLINE_SERVER, then the config file, then this machine's own socket.\n",
     .run = status_run,
 };

@@ -191,6 +191,10 @@ static void take_report(unsigned server, const struct tow_json_doc *doc, bool fi
             continue;
         }
         take_sessions(device, doc, tow_json_member(doc, root, "sessions"));
+        /* What this user may not see is in use all the same. */
+        device->held +=
+            state_item(doc, tow_json_member(doc, tow_json_member(doc, root, "others"), "used"),
+                       device->ordinal);
         device->known = 0;
         const struct tow_json_value *state = NULL;
         while ((state = tow_json_next(doc, states, state)) != NULL) {

@@ -4,6 +4,7 @@
 
 import concurrent.futures
 import contextlib
+import json
 import os
 import pathlib
 import re
@@ -16,6 +17,7 @@ import tempfile
 import time
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "lib"))
+import rawclient as raw  # noqa: E402
 import towtest as t  # noqa: E402
 
 HELPERS = t.ROOT / "tests" / "system" / "helpers"
@@ -54,6 +56,72 @@ def status_shows_a_session():
         t.check(session["bytes_out"] >= 16 * session["replies"] > 0, str(session))
         table = t.run([t.TOWLINE, "status", "-s", server.address()]).stdout
         t.check("hold" in table and "MiB" in table, table)
+
+
+def report(sock, where):
+    """A server's report, as whoever owns this socket is told it."""
+    with sock:
+        sock.settimeout(30 * t.SLOW)
+        sock.connect(where)
+        sock.sendall(raw.frame(0xF00C, struct.pack("<II", raw.MAGIC, 1)))
+        data = b""
+        while more := sock.recv(65536):
+            data += more
+    t.equal(struct.unpack_from("<H", data, 4)[0], 0xF00D, "the kind of the answer")
+    return json.loads(data[data.index(b"{"):data.rindex(b"}") + 1])
+
+
+def from_address(source):
+    sock = socket.socket()
+    sock.bind((source, 0))
+    return sock
+
+
+def as_nobody(function):
+    """What a function returns, called as another user."""
+    reading, writing = os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            os.setgroups([])
+            os.setgid(65534)
+            os.setuid(65534)
+            os.write(writing, json.dumps(function()).encode())
+        finally:
+            os._exit(0)
+    os.close(writing)
+    with open(reading, "rb") as pipe:
+        said = pipe.read()
+    os.waitpid(child, 0)
+    return json.loads(said)
+
+
+@t.test(60)
+def a_peer_sees_its_own_sessions():
+    """On a network by its address, on a unix socket by its user; root and the server's own user see all."""
+    with t.Server("--socket-mode=0666") as server, contextlib.ExitStack() as stack:
+        where = ("127.0.0.1", server.port())
+        for source in ("127.0.0.1", "127.0.0.2", "127.0.0.2"):
+            line = stack.enter_context(from_address(source))
+            line.settimeout(30)
+            line.connect(where)
+            line.sendall(raw.hello(source))
+            t.equal(struct.unpack_from("<H", line.recv(16), 4)[0], raw.WELCOME, "the kind of the answer")
+        with raw.Client(server, name="local"):
+            def names(found):
+                return sorted(session["client"] for session in found["sessions"])
+            t.equal(names(server.status()), ["127.0.0.1", "127.0.0.2", "127.0.0.2", "local"], "what the server's user sees")
+            t.check("others" not in server.status(), "the server's user is told that something is not shown")
+            for source, wanted in (("127.0.0.1", 1), ("127.0.0.2", 2), ("127.0.0.3", 0)):
+                found = report(from_address(source), where)
+                t.equal(names(found), [source] * wanted, f"what {source} sees")
+                t.equal(found["others"]["sessions"], 4 - wanted, f"how many {source} does not see")
+                t.equal(found["workers"]["busy"], 4, f"how many are served, as {source} is told")
+            table = t.run([t.TOWLINE, "status", "-s", server.address("tcp")]).stdout
+            t.check("127.0.0.1:" in table and "127.0.0.2:" not in table and "3 sessions of others are not shown" in table, table)
+            if os.geteuid() == 0:
+                server.folder.chmod(0o755)
+                t.equal(as_nobody(lambda: names(report(socket.socket(socket.AF_UNIX), str(server.socket)))), [], "what another user sees")
 
 
 HELD = {"copy": 64 << 20, "poll": 256 << 20, "spin": 0}  # what hold.c has written to on the device

@@ -195,6 +195,8 @@ static void answer_status(struct server *server, struct tows_guest *guest)
         .listeners = server->listeners,
         .listener_count = server->listener_count,
         .waiting = count_waiting(server, NULL),
+        .who = guest->who,
+        .all = tows_who_rules(&guest->who, server->owner),
         .started_ns = server->started_ns,
     };
     struct tow_buf json;

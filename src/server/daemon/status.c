@@ -44,6 +44,48 @@ static void write_session(struct tow_json *json, const struct tows_worker *worke
     tow_json_end(json);
 }
 
+static bool status_shows(const struct tows_status_source *source, const struct tows_worker *worker)
+{
+    return source->all || tows_who_same(&source->who, &worker->who);
+}
+
+/* What sessions that are not shown hold of each GPU: how much is in use is no secret. */
+static void write_others(struct tow_json *json, const struct tows_status_source *source)
+{
+    uint64_t held[TOW_STATS_GPUS_MAX] = {0};
+    unsigned count = 0, hidden = 0;
+    for (const struct tows_worker *worker = source->crew->workers; worker != NULL;
+         worker = worker->next) {
+        const struct tows_session_stats *stats = worker->stats;
+        int device = stats->device;
+        if (worker->state != TOW_WORKER_BUSY || status_shows(source, worker)) {
+            continue;
+        }
+        hidden++;
+        unsigned used = stats->used_count;
+        used = used < TOW_STATS_GPUS_MAX ? used : (unsigned)TOW_STATS_GPUS_MAX;
+        for (unsigned i = 0; i < used; i++) {
+            held[i] += stats->used[i];
+        }
+        if (used == 0 && device >= 0 && device < TOW_STATS_GPUS_MAX) {
+            held[device] += stats->memory;
+            used = (unsigned)device + 1;
+        }
+        count = used > count ? used : count;
+    }
+    if (hidden == 0) {
+        return;
+    }
+    tow_json_object(json, "others");
+    tow_json_u64(json, "sessions", hidden);
+    tow_json_array(json, "used");
+    for (unsigned i = 0; i < count; i++) {
+        tow_json_u64(json, NULL, held[i]);
+    }
+    tow_json_end(json);
+    tow_json_end(json);
+}
+
 int tows_status_write(const struct tows_status_source *source, struct tow_buf *out)
 {
     const struct tows_crew *crew = source->crew;
@@ -73,11 +115,12 @@ int tows_status_write(const struct tows_status_source *source, struct tow_buf *o
     tow_json_u64(&json, "max_sessions", source->config->max_sessions);
     tow_json_array(&json, "sessions");
     for (const struct tows_worker *worker = crew->workers; worker != NULL; worker = worker->next) {
-        if (worker->state == TOW_WORKER_BUSY) {
+        if (worker->state == TOW_WORKER_BUSY && status_shows(source, worker)) {
             write_session(&json, worker);
         }
     }
     tow_json_end(&json);
+    write_others(&json, source);
     tow_json_end(&json);
     return tow_json_finish(&json);
 }

@@ -13,7 +13,9 @@ struct tows_status_source {
     const struct tows_gauge *gauge;        /* borrowed */
     struct tow_listener *const *listeners; /* borrowed */
     unsigned listener_count;
-    unsigned waiting; /* programs that wait for a worker */
+    unsigned waiting;    /* programs that wait for a worker */
+    struct tows_who who; /* who asks: it is told of its own sessions only */
+    bool all;            /* unless it may know of all */
     int64_t started_ns;
 };
 
