@@ -30,20 +30,90 @@ static pthread_once_t once = PTHREAD_ONCE_INIT;
 static _Atomic int64_t spent_until; /* each line adds LINE_NS */
 static _Atomic uint64_t left_out;   /* lines that were not written */
 
+static _Atomic(_Atomic uint32_t *) allowed; /* another process says how many; NULL: this one */
+
+unsigned tow_log_take(unsigned n)
+{
+    int64_t now = tow_time_now_ns(), spent = atomic_load(&spent_until), from;
+    unsigned taken;
+    do {
+        from = spent > now ? spent : now;
+        int64_t room = (LINES_AT_ONCE * LINE_NS - (from - now)) / LINE_NS;
+        taken = room < (int64_t)n ? (room > 0 ? (unsigned)room : 0) : n;
+    } while (!atomic_compare_exchange_weak(&spent_until, &spent, from + taken * LINE_NS));
+    return taken;
+}
+
+void tow_log_give_back(unsigned n)
+{
+    atomic_fetch_sub(&spent_until, n * LINE_NS);
+}
+
+void tow_log_allow(_Atomic uint32_t *lines)
+{
+    atomic_store(&allowed, lines);
+}
+
 static bool may_write(enum tow_log_level level)
 {
-    int64_t now = tow_time_now_ns(), spent = atomic_load(&spent_until), after;
+    _Atomic uint32_t *lines = atomic_load(&allowed);
     if (level > TOW_LOG_INFO) {
         return true;
     }
-    do {
-        after = (spent > now ? spent : now) + LINE_NS;
-        if (after - now > LINES_AT_ONCE * LINE_NS) {
-            atomic_fetch_add(&left_out, 1);
-            return false;
+    bool may = lines == NULL && tow_log_take(1) == 1;
+    if (lines != NULL) {
+        uint32_t left = atomic_load(lines);
+        while (left > 0 && !atomic_compare_exchange_weak(lines, &left, left - 1)) {
         }
-    } while (!atomic_compare_exchange_weak(&spent_until, &spent, after));
-    return true;
+        may = left > 0;
+    }
+    if (!may) {
+        atomic_fetch_add(&left_out, 1);
+    }
+    return may;
+}
+
+/* The last line, so that one that comes again and again is only counted. Whoever finds another
+ * thread there writes its line: nobody waits. */
+#define FOLD_NS TOW_TIME_S
+#define FOLD_AFTER 10 /* so often it is written */
+static struct {
+    atomic_bool on;
+    atomic_flag used; /* guards the rest */
+    char last[256];   /* as much of it as is compared */
+    int64_t since_ns; /* when it was written */
+    unsigned times;   /* so often it came */
+} folding = {.used = ATOMIC_FLAG_INIT};
+
+/* Whether this line is counted instead; *ret_more: so often the one above came that was not
+ * written. */
+static bool log_folds(const char *line, size_t length, unsigned *ret_more)
+{
+    *ret_more = 0;
+    if (!atomic_load(&folding.on) || atomic_flag_test_and_set(&folding.used)) {
+        return false;
+    }
+    int64_t now = tow_time_now_ns();
+    size_t compared = length < sizeof folding.last - 1 ? length : sizeof folding.last - 1;
+    bool same = strlen(folding.last) == compared && memcmp(folding.last, line, compared) == 0 &&
+                now - folding.since_ns < FOLD_NS;
+    bool folds = same && folding.times >= FOLD_AFTER;
+    if (same) {
+        folding.times++;
+    } else {
+        *ret_more = folding.times > FOLD_AFTER ? folding.times - FOLD_AFTER : 0;
+        folding.times = 1;
+        folding.since_ns = now;
+        memcpy(folding.last, line, compared);
+        folding.last[compared] = '\0';
+    }
+    atomic_flag_clear(&folding.used);
+    return folds;
+}
+
+void tow_log_fold(void)
+{
+    atomic_store(&folding.on, true);
 }
 
 static int find_level(const char *word, size_t length)
@@ -133,14 +203,6 @@ void tow_logv(enum tow_log_area area, enum tow_log_level level, const char *form
     }
     int kept_errno = errno;
     char line[4096];
-    if (!may_write(level)) {
-        return;
-    }
-    uint64_t missing = atomic_exchange(&left_out, 0);
-    if (missing > 0) {
-        dprintf(log_fd, "%s: %llu lines were left out here: too many at once\n", program,
-                (unsigned long long)missing);
-    }
     int head = level <= TOW_LOG_WARN
                    ? snprintf(line, sizeof line, "%s: ", program)
                    : snprintf(line, sizeof line, "%s[%d] %s %s: ", program, (int)getpid(),
@@ -153,6 +215,19 @@ void tow_logv(enum tow_log_area area, enum tow_log_level level, const char *form
     /* Names and texts of others are in it: none begins a line of its own, or moves a cursor. */
     for (size_t i = 0; i < length; i++) {
         line[i] = (unsigned char)line[i] < ' ' || line[i] == 0x7f ? ' ' : line[i];
+    }
+    unsigned more = 0;
+    if ((level <= TOW_LOG_INFO && log_folds(line, length, &more)) || !may_write(level)) {
+        errno = kept_errno;
+        return;
+    }
+    if (more > 0) {
+        dprintf(log_fd, "%s: the line above came %u more times\n", program, more);
+    }
+    uint64_t missing = atomic_exchange(&left_out, 0);
+    if (missing > 0) {
+        dprintf(log_fd, "%s: %llu lines were left out here: too many at once\n", program,
+                (unsigned long long)missing);
     }
     line[length++] = '\n';
     /* One write per line, so that lines of several processes do not mix. */

@@ -10,7 +10,9 @@
 #define TOW_BASE_LOG_H
 
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stdbool.h>
+#include <stdint.h>
 
 enum tow_log_level {
     TOW_LOG_OFF,
@@ -43,6 +45,18 @@ int tow_log_configure(const char *spec);
 
 /* Lines that would go to stderr go to this descriptor, for a process that gives its stderr away. */
 void tow_log_move(int fd);
+
+/* For a server of several processes, which have one limit of lines together. Who has the limit
+ * takes so many lines from it, at most `n`, and hands them to another process; unused ones come
+ * back. */
+unsigned tow_log_take(unsigned n);
+void tow_log_give_back(unsigned n);
+/* The other process: so many lines it may write, counted down there, which is shared memory and
+ * must live on. Details are not counted. */
+void tow_log_allow(_Atomic uint32_t *lines);
+
+/* From now on a line that comes more than ten times within a second is counted, not written. */
+void tow_log_fold(void);
 
 /* The word written before each line ("towline", "towlined"); borrowed, must live on. */
 void tow_log_set_program(const char *name);

@@ -126,8 +126,27 @@ def failing_calls_do_not_fill_the_log():
         for _ in range(200):
             client.socket.sendall(wrong * 100)
         t.equal(client.call("cuCtxSynchronize")[0] != 0, True, "an error is told")
+        client.socket.close()
+        t.wait_until(lambda: "the session of raw ends" in server.log(), 5, "a line of the end")
         lines = len(server.log().splitlines())
-        t.check(10 < lines < 2000, f"{lines} lines in the log")
+        t.check(lines < 2000 and "cuStreamWaitEvent" in server.log(), f"{lines} lines in the log")
+        t.check(re.search(r"the line above came \d+ more times", server.log()), f"no line is counted:\n{server.log()[-2000:]}")
+
+
+@t.test(120, trees=BOTH)
+def sessions_do_not_fill_the_log_together():
+    """Each is a process of its own; the log is the server's. A thousand lines at once, then ten a second."""
+    def name(i):  # a different text each time
+        return raw.frame(raw.FUNCTIONS["cuStreamWaitEvent"], struct.pack("<QQI", 1000 + i, 88, 0), 1, 1)
+    with t.Server("--log=info") as server:
+        start = time.monotonic()
+        for session in range(12):
+            with raw.Client(server).begin() as client:
+                client.socket.sendall(b"".join(name(i) for i in range(300)))
+                client.call("cuCtxSynchronize")
+        t.wait_until(lambda: not server.status()["sessions"], 10, "the sessions have ended")
+        lines = len(server.log().splitlines())
+        t.check(lines < 1100 + 12 * (time.monotonic() - start), f"{lines} lines in the log")
 
 
 @t.test(trees=BOTH)

@@ -71,11 +71,56 @@ static void a_flood_of_lines_is_cut(void **state)
     free(text);
 }
 
+static void lines_are_shared_out(void **state)
+{
+    size_t size;
+    tow_log_take(1000); /* all that were left */
+    tow_log_give_back(500);
+    assert_in_range(tow_log_take(1000), 500, 1000); /* some come with time */
+    assert_in_range(tow_log_take(2000), 0, 1000);
+    static _Atomic uint32_t lines = 2;
+    tow_log_allow(&lines);
+    for (int i = 0; i < 5; i++) {
+        tow_log(TOW_AREA_SERVER, TOW_LOG_WARN, "allowed %d", i);
+    }
+    char *text = written(&size);
+    assert_non_null(strstr(text, "allowed 1\n"));
+    assert_null(strstr(text, "allowed 2\n"));
+    free(text);
+    lines = 200;
+    tow_log(TOW_AREA_SERVER, TOW_LOG_WARN, "again");
+    text = written(&size);
+    assert_non_null(strstr(text, "3 lines were left out here"));
+    assert_int_equal(lines, 199);
+    free(text);
+}
+
+static void a_line_that_comes_again_is_counted(void **state)
+{
+    size_t size;
+    bool counted = false;
+    tow_log_fold();
+    /* They must come within a second, which this thread may sleep through. */
+    for (int try = 0; try < 20 && !counted; try++) {
+        for (int i = 0; i < 13; i++) {
+            tow_log(TOW_AREA_SERVER, TOW_LOG_WARN, "the same");
+        }
+        tow_log(TOW_AREA_SERVER, TOW_LOG_WARN, "another");
+        char *text = written(&size);
+        counted = strstr(text, "towline: the same\ntowline: the line above came 3 more times\n"
+                               "towline: another\n") != NULL;
+        free(text);
+    }
+    assert_true(counted);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_text_of_others_stays_within_its_line),
         cmocka_unit_test(a_flood_of_lines_is_cut),
+        cmocka_unit_test(lines_are_shared_out),
+        cmocka_unit_test(a_line_that_comes_again_is_counted),
     };
     unsetenv("TOWLINE_LOG");
     unsetenv("TOWLINE_LOG_FILE");

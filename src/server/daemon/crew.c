@@ -155,9 +155,40 @@ static int make_stats(struct tows_session_stats **ret_stats)
     return fd;
 }
 
+/* Lines of the log: many while few were written, so that whoever has much to say can, and a few
+ * when a flood has used them up. */
+enum { LINES_MANY = 50, LINES_FEW = 4 };
+
+static void give_lines(struct tows_worker *worker)
+{
+    if (atomic_load(&worker->stats->lines) >= LINES_FEW) {
+        return;
+    }
+    unsigned spare = tow_log_take(10 * LINES_MANY);
+    unsigned given = spare == 10 * LINES_MANY ? LINES_MANY : spare < LINES_FEW ? spare : LINES_FEW;
+    tow_log_give_back(spare - given);
+    worker->lines += given;
+    atomic_fetch_add(&worker->stats->lines, given);
+}
+
+void tows_crew_give_lines(struct tows_crew *crew)
+{
+    for (struct tows_worker *worker = crew->workers; worker != NULL; worker = worker->next) {
+        give_lines(worker);
+    }
+}
+
+/* What it has not written; it may say what it likes, but not more than it was given. */
+static void take_lines_back(struct tows_worker *worker)
+{
+    unsigned left = atomic_load(&worker->stats->lines);
+    tow_log_give_back(left < worker->lines ? left : worker->lines);
+}
+
 static void worker_free(struct tows_crew *crew, struct tows_worker *worker)
 {
     tows_kept_end(&crew->kept, worker, &worker->kept);
+    take_lines_back(worker);
     if (worker->control >= 0) {
         close(worker->control);
     }
@@ -179,6 +210,7 @@ int tows_crew_start(struct tows_crew *crew, const char *key, const struct tows_w
         free(worker);
         return stats;
     }
+    give_lines(worker);
     worker->control = -1;
     int error = 0;
     int pair[2];

@@ -39,6 +39,7 @@ struct tows_worker {
     struct tows_session_stats *stats; /* owned mapping, shared with the worker */
     uint64_t session;
     struct tows_who who; /* whose session it is, or whose program it is started for */
+    unsigned lines;      /* of the log that it was given */
     unsigned kept;       /* descriptors that it has exported */
     char peer[128];
     char transport[16];
@@ -91,6 +92,9 @@ int tows_crew_hear(struct tows_crew *crew, struct tows_worker *worker);
 /* Reaps what has ended (SIGCHLD). Returns 1 as above, with the key in ret_key. Call until it
  * returns 0. */
 int tows_crew_reap(struct tows_crew *crew, char ret_key[TOW_WORKER_KEY_MAX]);
+
+/* Gives workers lines of the log, of which the server has so many in all. Call it now and then. */
+void tows_crew_give_lines(struct tows_crew *crew);
 
 /* Tells a worker to go. */
 void tows_crew_end(struct tows_worker *worker);

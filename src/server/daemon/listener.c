@@ -58,6 +58,7 @@ struct server {
     bool failed;    /* the first worker could not start: end with an error */
     bool stop;
     int64_t started_ns;
+    int64_t tick_ns;      /* when listener_tick has something to do again */
     struct pollfd *polls; /* owned, as are the sources */
     struct source *sources;
     unsigned poll_room;
@@ -599,6 +600,9 @@ static unsigned fill_polls(struct server *server, int *ret_timeout_ms)
         count = add_poll(server, count, server->listeners[i]->fd, POLLIN,
                          (struct source){.listener = server->listeners[i]});
     }
+    if (server->crew.workers != NULL && server->tick_ns < wake_ns) {
+        wake_ns = server->tick_ns;
+    }
     if (server->crew.retry_ns != 0 && server->crew.retry_ns < wake_ns) {
         wake_ns = server->crew.retry_ns;
     }
@@ -626,9 +630,20 @@ static bool watched_has_ended(struct server *server)
     return kill((pid_t)server->config.watch_pid, 0) != 0 && errno == ESRCH;
 }
 
+/* What is looked after every second. */
+static void listener_tick(struct server *server)
+{
+    if (!tow_time_passed(server->tick_ns)) {
+        return;
+    }
+    server->tick_ns = tow_time_deadline(TOW_TIME_S);
+    tows_crew_give_lines(&server->crew);
+}
+
 static void listener_run(struct server *server)
 {
     while (!server->stop) {
+        listener_tick(server);
         listener_balance(server);
         tows_door_sweep(&server->door);
         if (listener_make_room(server) < 0) {

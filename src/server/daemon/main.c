@@ -41,5 +41,6 @@ int main(int argc, char **argv)
         snprintf(config.log, sizeof config.log, "info");
         tow_log_configure(config.log);
     }
+    tow_log_fold();
     return config.worker ? tows_worker_main(&config) : tows_listener_main(&config, argc, argv);
 }

@@ -385,6 +385,7 @@ int tows_worker_main(const struct tows_config *config)
     }
     close(TOW_STATS_FD);
     stats->device = -1;
+    tow_log_allow(&stats->lines);
     tows_walls_raise(config);
 
     struct tow_backend backend;

@@ -28,6 +28,7 @@ struct tows_session_stats {
     _Atomic uint64_t calls, replies, bytes_in, bytes_out, memory;
     _Atomic uint32_t client_pid;
     _Atomic uint32_t lanes; /* 1: the session takes further connections */
+    _Atomic uint32_t lines; /* that this worker may write to the log: the listener gives them */
     _Atomic int32_t device; /* of the last context used, -1 if none */
     _Atomic int64_t started_ns;
     /* What cuMemGetInfo says is in use of each GPU; on the software GPU only, which every session
