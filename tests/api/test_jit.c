@@ -277,6 +277,55 @@ static void what_does_not_link_is_told(void)
     OK(cuLinkDestroy(link));
 }
 
+static void a_link_without_inputs_is_an_empty_module(void)
+{
+    CUlinkState link = NULL;
+    CUmodule module = NULL;
+    CUfunction function = NULL;
+    void *cubin = NULL;
+    size_t size = 0;
+    OK(cuLinkCreate(0, NULL, NULL, &link));
+    OK(cuLinkComplete(link, &cubin, &size));
+    TRUE(cubin != NULL && size > 0);
+    OK(cuModuleLoadData(&module, cubin));
+    EQUAL(cuModuleGetFunction(&function, module, "none"), CUDA_ERROR_NOT_FOUND);
+    EQUAL(add(link, caller), CUDA_ERROR_INVALID_VALUE);
+    EQUAL(cuLinkComplete(link, &cubin, &size), CUDA_ERROR_INVALID_HANDLE);
+    OK(cuLinkDestroy(link));
+    OK(cuModuleUnload(module));
+}
+
+/* Some are the whole link's. */
+static void an_input_takes_some_options(void)
+{
+    static char log[64];
+    const struct {
+        CUjit_option option;
+        void *value;
+        CUresult result;
+    } cases[] = {
+        {CU_JIT_MAX_REGISTERS, (void *)32, CUDA_SUCCESS},
+        {CU_JIT_OPTIMIZATION_LEVEL, (void *)3, CUDA_SUCCESS},
+        {CU_JIT_LOG_VERBOSE, (void *)1, CUDA_SUCCESS},
+        {CU_JIT_GENERATE_DEBUG_INFO, (void *)1, CUDA_SUCCESS},
+        {CU_JIT_WALL_TIME, NULL, CUDA_ERROR_INVALID_VALUE},
+        {CU_JIT_ERROR_LOG_BUFFER, log, CUDA_ERROR_INVALID_VALUE},
+        {CU_JIT_INFO_LOG_BUFFER_SIZE_BYTES, (void *)64, CUDA_ERROR_INVALID_VALUE},
+        {CU_JIT_TARGET_FROM_CUCONTEXT, NULL, CUDA_ERROR_INVALID_VALUE},
+        {CU_JIT_TARGET, (void *)90, CUDA_ERROR_INVALID_VALUE},
+    };
+    for (unsigned i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        CUlinkState link = NULL;
+        CUjit_option option = cases[i].option;
+        void *value = cases[i].value;
+        OK(cuLinkCreate(0, NULL, NULL, &link));
+        EQUAL(cuLinkAddData(link, CU_JIT_INPUT_PTX, (void *)(uintptr_t)callee, sizeof callee, "own",
+                            1, &option, &value),
+              cases[i].result);
+        OK(cuLinkDestroy(link));
+    }
+}
+
 int main(void)
 {
     struct api api;
@@ -293,5 +342,7 @@ int main(void)
     a_link_writes_after_each_call();
     an_input_with_a_mistake_is_told();
     what_does_not_link_is_told();
+    a_link_without_inputs_is_an_empty_module();
+    an_input_takes_some_options();
     return api_end(&api);
 }

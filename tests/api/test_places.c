@@ -162,6 +162,16 @@ static void handles_for_others_are_refused_or_work(void)
     OK(cuMemFree(memory));
 }
 
+/* What no stream frees is still there. */
+static void managed_memory_is_not_freed_in_order(void)
+{
+    CUdeviceptr managed = 0;
+    OK(cuMemAllocManaged(&managed, 8192, CU_MEM_ATTACH_GLOBAL));
+    EQUAL(cuMemFreeAsync(managed, NULL), CUDA_ERROR_NOT_SUPPORTED);
+    EQUAL(cuMemFreeAsync(managed + 4096, NULL), CUDA_ERROR_INVALID_VALUE);
+    OK(cuMemFree(managed));
+}
+
 int main(void)
 {
     struct api api;
@@ -171,6 +181,7 @@ int main(void)
     pool_of_a_device(&api);
     memory_survives_a_free_that_failed(&api);
     batches_copy_in_order();
+    managed_memory_is_not_freed_in_order();
     handles_for_others_are_refused_or_work();
     return api_end(&api);
 }

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Memory pools, stream-ordered allocation, and address space that the program maps itself. */
+#include "client/stream/capture.h"
 #include "client/stream/context.h"
 #include "client/hostmem/region.h"
 #include "client/completion/completion.h"
@@ -64,7 +65,9 @@ CUresult towc_cuMemFreeAsync(CUdeviceptr dptr, CUstream hStream)
         return towc_send_cuMemFreeAsync(dptr, hStream);
     }
     if (!towc_region_remove(dptr, kinds, &region)) {
-        return CUDA_ERROR_INVALID_VALUE;
+        bool managed = towc_region_find(dptr, &region) && region.kind == TOW_REGION_MANAGED &&
+                       region.base == dptr && !towc_capture_on(hStream);
+        return managed ? CUDA_ERROR_NOT_SUPPORTED : CUDA_ERROR_INVALID_VALUE;
     }
     status = towc_send_cuMemFreeAsync(dptr, hStream);
     if (status != CUDA_SUCCESS) {

@@ -164,6 +164,26 @@ static CUresult link_add(struct link *link, CUjitInputType type, const void *dat
     return result;
 }
 
+/* Logs, their time and their target are the whole link's. */
+static bool are_of_an_input(unsigned count, const CUjit_option *options)
+{
+    for (unsigned i = 0; i < count; i++) {
+        switch (options[i]) {
+        case CU_JIT_WALL_TIME:
+        case CU_JIT_INFO_LOG_BUFFER:
+        case CU_JIT_INFO_LOG_BUFFER_SIZE_BYTES:
+        case CU_JIT_ERROR_LOG_BUFFER:
+        case CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES:
+        case CU_JIT_TARGET_FROM_CUCONTEXT:
+        case CU_JIT_TARGET:
+            return false;
+        default:
+            break;
+        }
+    }
+    return true;
+}
+
 static CUresult soft_cuLinkAddData(CUlinkState state, CUjitInputType type, void *data, size_t size,
                                    const char *name, unsigned int numOptions, CUjit_option *options,
                                    void **optionValues)
@@ -176,9 +196,8 @@ static CUresult soft_cuLinkAddData(CUlinkState state, CUjitInputType type, void 
     }
     struct tow_soft_jit jit;
     result = tow_soft_jit_parse(numOptions, options, optionValues, &jit);
-    /* Logs and time are the whole link's. */
-    if (result != CUDA_SUCCESS || jit.info != NULL || jit.error != NULL || jit.index_wall != 0 ||
-        data == NULL || size == 0) {
+    if (result != CUDA_SUCCESS || !are_of_an_input(numOptions, options) || data == NULL ||
+        size == 0) {
         return tow_soft_leave(CUDA_ERROR_INVALID_VALUE);
     }
     return tow_soft_leave(link_add(link, type, data, size));
@@ -214,8 +233,11 @@ static CUresult soft_cuLinkComplete(CUlinkState state, void **cubinOut, size_t *
     if (cubinOut == NULL) {
         return tow_soft_leave(CUDA_ERROR_INVALID_VALUE);
     }
-    if (link->texts.count == 0) {
-        return tow_soft_leave(CUDA_ERROR_INVALID_IMAGE);
+    /* Without an input it is a module that has nothing. */
+    static const char nothing[] = ".version 7.0\n.target sm_70\n.address_size 64\n";
+    if (link->texts.count == 0 &&
+        tow_soft_texts_add(&link->texts, nothing, sizeof nothing - 1, NULL) != 0) {
+        return tow_soft_leave(CUDA_ERROR_OUT_OF_MEMORY);
     }
     /* Loaded once here, so that the linker reports what does not link. */
     int64_t begin = tow_time_now_ns();

@@ -624,7 +624,9 @@ static CUresult soft_cuMemFreeAsync(CUdeviceptr dptr, CUstream hStream)
     if (stream->capture == NULL) {
         struct tow_soft_alloc *alloc = tow_soft_alloc_at(dptr);
         if (!may_be_freed_in_order(alloc, dptr) || alloc->freeing) {
-            return tow_soft_leave(CUDA_ERROR_INVALID_VALUE);
+            bool managed = alloc != NULL && alloc->base == dptr && !alloc->variable &&
+                           alloc->kind == TOW_SOFT_MEM_MANAGED;
+            return tow_soft_leave(managed ? CUDA_ERROR_NOT_SUPPORTED : CUDA_ERROR_INVALID_VALUE);
         }
         alloc->freeing = true;
     }
