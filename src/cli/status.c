@@ -22,6 +22,9 @@ static void status_show(const char *address, const struct tow_json_doc *doc)
     printf("%.0f of at most %.0f sessions, %.0f waiting; %.0f idle workers\n",
            tow_json_number(doc, workers, "busy"), tow_json_number(doc, root, "max_sessions"),
            tow_json_number(doc, root, "waiting"), tow_json_number(doc, workers, "idle"));
+    if (tow_json_number(doc, root, "draining") != 0) {
+        printf("it is being drained: it serves no new programs and ends with its last session\n");
+    }
     const struct tow_json_value *session = NULL;
     bool head = false;
     while ((session = tow_json_next(doc, sessions, session)) != NULL) {

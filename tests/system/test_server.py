@@ -379,6 +379,24 @@ def sigterm_ends_everything():
         t.equal(client.returncode, 3, "the client's exit code")
 
 
+@t.test(60)
+def a_server_that_is_drained_ends_with_its_last_session():
+    begin = "import ctypes as c; print(c.CDLL('libcuda.so.1').cuInit(0))"
+    with t.Server() as server:
+        with held(server, "leave") as client:
+            server.process.send_signal(signal.SIGUSR1)
+            t.wait_until(lambda: "draining" in server.status(), 10, "the server is being drained")
+            for kind in ("unix", "tcp", "shm"):
+                done = t.towline_run(server.address(kind), ["python3", "-c", begin])
+                t.check("refuses: the server is being drained" in done.stderr and done.stdout != "0\n", f"{kind}: {done.stdout}{done.stderr}")
+            t.check("is being drained" in t.run([t.TOWLINE, "status", "-s", server.address()]).stdout, "towline status does not say so")
+            t.equal(server.process.poll(), None, "the exit code while a session goes on")
+            client.communicate(timeout=40)
+            t.equal(client.returncode, 0, "the exit code of the program that was there")
+        t.equal(server.process.wait(timeout=60), 0, "the exit code")
+        t.check(not server.socket.exists(), "the socket is still there")
+
+
 @t.test()
 def listener_killed_takes_its_workers():
     with t.Server() as server:

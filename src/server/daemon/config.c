@@ -489,6 +489,8 @@ void tows_config_print_help(void)
            "\n"
            "Every long name can stand in the config file too: `device = soft`. SIGHUP reads it "
            "again;\n"
-           "SIGTERM ends the server and its sessions. `towline status` shows who is using what.\n"
+           "SIGTERM ends the server and its sessions, SIGUSR1 serves no new programs and ends with "
+           "the last.\n"
+           "`towline status` shows who is using what.\n"
            "Manual: man towlined, man towlined.conf.\n");
 }

@@ -57,6 +57,7 @@ struct server {
     bool announced; /* READY was said */
     bool failed;    /* the first worker could not start: end with an error */
     bool stop;
+    bool draining; /* no new sessions; ends with the last */
     int64_t started_ns;
     int64_t tick_ns;      /* when listener_tick has something to do again */
     struct pollfd *polls; /* owned, as are the sources */
@@ -197,6 +198,7 @@ static void answer_status(struct server *server, struct tows_guest *guest)
         .listener_count = server->listener_count,
         .waiting = count_waiting(server, NULL),
         .who = guest->who,
+        .draining = server->draining,
         .all = tows_who_rules(&guest->who, server->owner),
         .started_ns = server->started_ns,
     };
@@ -275,6 +277,12 @@ static void listener_sort_out(struct server *server)
             char *slot = strstr(guest->key, "\nslot=");
             memmove(guest->key, slot == NULL ? "" : slot + 1,
                     slot == NULL ? 1 : strlen(slot + 1) + 1);
+        }
+        if (server->draining) {
+            tows_guest_refuse(guest, TOW_REFUSE_FAILED,
+                              "the server is being drained: it serves no new programs and ends "
+                              "with its last session; name another server");
+            continue;
         }
         caller->waiting++;
         waiting++;
@@ -508,6 +516,28 @@ static void listener_reload(struct server *server)
     tows_systemd_notify("READY=1");
 }
 
+static void listener_drain(struct server *server)
+{
+    if (!server->draining) {
+        server->draining = true;
+        tow_log(TOW_AREA_SERVER, TOW_LOG_INFO,
+                "is being drained: serves no new programs and ends with the last of %u sessions",
+                tows_crew_count(&server->crew, TOW_WORKER_BUSY, NULL));
+        tows_systemd_notify("STATUS=Being drained");
+    }
+}
+
+/* Whether all sessions have ended, and all refusals are out. */
+static bool listener_is_dry(const struct server *server)
+{
+    for (const struct tows_guest *guest = server->door.guests; guest != NULL; guest = guest->next) {
+        if (guest->state == TOW_GUEST_PROGRAM || guest->state == TOW_GUEST_ANSWERED) {
+            return false;
+        }
+    }
+    return tows_crew_count(&server->crew, TOW_WORKER_BUSY, NULL) == 0;
+}
+
 static void take_signals(struct server *server)
 {
     struct signalfd_siginfo info;
@@ -520,6 +550,9 @@ static void take_signals(struct server *server)
             break;
         case SIGHUP:
             listener_reload(server);
+            break;
+        case SIGUSR1:
+            listener_drain(server);
             break;
         default:
             while (tows_crew_reap(&server->crew, key) > 0) {
@@ -536,6 +569,7 @@ static int open_signals(struct server *server)
     sigaddset(&set, SIGTERM);
     sigaddset(&set, SIGINT);
     sigaddset(&set, SIGHUP);
+    sigaddset(&set, SIGUSR1);
     sigaddset(&set, SIGCHLD);
     if (sigprocmask(SIG_BLOCK, &set, NULL) != 0) {
         return -errno;
@@ -675,7 +709,7 @@ static void listener_run(struct server *server)
         tows_gauge_hear(&server->gauge);
         take_signals(server);
         listener_announce(server);
-        if (watched_has_ended(server)) {
+        if (watched_has_ended(server) || (server->draining && listener_is_dry(server))) {
             server->stop = true;
         }
     }

@@ -112,6 +112,9 @@ int tows_status_write(const struct tows_status_source *source, struct tow_buf *o
     tow_json_u64(&json, "busy", tows_crew_count(crew, TOW_WORKER_BUSY, NULL));
     tow_json_end(&json);
     tow_json_u64(&json, "waiting", source->waiting);
+    if (source->draining) {
+        tow_json_u64(&json, "draining", 1);
+    }
     tow_json_u64(&json, "max_sessions", source->config->max_sessions);
     tow_json_array(&json, "sessions");
     for (const struct tows_worker *worker = crew->workers; worker != NULL; worker = worker->next) {

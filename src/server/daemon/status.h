@@ -16,6 +16,7 @@ struct tows_status_source {
     unsigned waiting;    /* programs that wait for a worker */
     struct tows_who who; /* who asks: it is told of its own sessions only */
     bool all;            /* unless it may know of all */
+    bool draining;
     int64_t started_ns;
 };
 
