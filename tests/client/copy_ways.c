@@ -235,6 +235,11 @@ static void unified(void)
     expect(towc_cuMemcpy((CUdeviceptr)(uintptr_t)back, (CUdeviceptr)(uintptr_t)plain, SIZE),
            "host to host", "", "");
     expect_bytes(back, plain, SIZE, "host to host");
+    CUDA_MEMCPY2D rows = rows_up(NULL);
+    rows.srcMemoryType = CU_MEMORYTYPE_UNIFIED;
+    rows.srcDevice = (CUdeviceptr)(uintptr_t)plain;
+    expect(towc_cuMemcpy2D_v2(&rows), "unified rows", "line up", "3D ");
+    expect_on_device(device + PITCH, plain + WIDTH, WIDTH, "unified rows");
     if (towc_cuMemcpy(0, device, 1) != CUDA_ERROR_INVALID_VALUE ||
         towc_cuMemcpy(device, 0, 1) != CUDA_ERROR_INVALID_VALUE) {
         printf("no address is one\n");
