@@ -246,6 +246,11 @@ static int hook_drain(struct tow_line *line, int64_t deadline_ns)
     return tow_line_drain(hook->inner, deadline_ns);
 }
 
+static int hook_await_end(struct tow_line *line, int64_t deadline_ns)
+{
+    return tow_line_await_end(hook_of(line)->inner, deadline_ns);
+}
+
 static void hook_abandon(struct tow_line *line)
 {
     tow_line_abandon(hook_of(line)->inner);
@@ -401,6 +406,7 @@ int tow_line_hook(struct tow_line *inner, const char *spec, char *ret_why, size_
     hook->ops.in_process = tow_line_is_in_process(inner);
     hook->ops.can_break = true; /* cut=N */
     hook->ops.drain = hook_drain;
+    hook->ops.await_end = hook_await_end;
     hook->ops.abandon = hook_abandon;
     hook->ops.destroy = hook_destroy;
     line->ops = &hook->ops;

@@ -82,6 +82,8 @@ struct tow_line_ops {
     int (*recv_into)(struct tow_line *line, void *dst, size_t n);
     int (*wait_readable)(struct tow_line *line, int64_t deadline_ns);
     void (*shutdown)(struct tow_line *line);
+    /* Until the peer has closed; NULL: it is not waited for. */
+    int (*await_end)(struct tow_line *line, int64_t deadline_ns);
     /* Passing memory to the other end; NULL: this kind cannot. */
     int (*send_fd)(struct tow_line *line, int fd, uint64_t number);
     int (*take_fd)(struct tow_line *line, uint64_t number, int64_t deadline_ns, int *ret_fd);
@@ -237,6 +239,10 @@ int tow_line_discard(struct tow_line *line, size_t n);
 /* Waits until a peek(1) would not block (also because the line has ended) without consuming.
  * Returns 0, or -ETIMEDOUT. It may return early while another thread consumes. */
 int tow_line_wait_readable(struct tow_line *line, int64_t deadline_ns);
+
+/* Waits until the peer has closed its end, and reads nothing: 0, or -ETIMEDOUT. Any thread. A peer
+ * in this process is not waited for. */
+int tow_line_await_end(struct tow_line *line, int64_t deadline_ns);
 
 /* ---- what a line is like: asked, so that only this folder knows the kinds ---- */
 

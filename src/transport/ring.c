@@ -416,6 +416,12 @@ int tow_line_drain(struct tow_line *line, int64_t deadline_ns)
     return line->ops->drain(line, deadline_ns);
 }
 
+int tow_line_await_end(struct tow_line *line, int64_t deadline_ns)
+{
+    tow_locks_over(TOW_LOCK_OVER_LINE, "tow_line_await_end");
+    return line->ops->await_end == NULL ? 0 : line->ops->await_end(line, deadline_ns);
+}
+
 int tow_line_recv_into(struct tow_line *line, void *dst, size_t n)
 {
     tow_locks_over(TOW_LOCK_OVER_LINE, "tow_line_recv_into");

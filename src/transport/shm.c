@@ -284,6 +284,11 @@ static void shm_shutdown(struct tow_line *line)
     tow_ring_wake(&shm->in->consumer_waits, true);
 }
 
+static int shm_await_end(struct tow_line *line, int64_t deadline_ns)
+{
+    return tow_sock_poll(shm_of(line)->fd, POLLRDHUP, deadline_ns);
+}
+
 static void shm_abandon(struct tow_line *line)
 {
     close(shm_of(line)->fd);
@@ -316,6 +321,7 @@ static const struct tow_line_ops shm_ops = {
     .recv_into = shm_recv_into,
     .wait_readable = shm_wait_readable,
     .shutdown = shm_shutdown,
+    .await_end = shm_await_end,
     .send_fd = shm_send_fd,
     .take_fd = shm_take_fd,
     .abandon = shm_abandon,

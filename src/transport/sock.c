@@ -456,6 +456,11 @@ static void sock_shutdown(struct tow_line *line)
     tow_line_fail(line, -ESHUTDOWN);
 }
 
+static int sock_await_end(struct tow_line *line, int64_t deadline_ns)
+{
+    return tow_sock_poll(sock_of(line)->fd, POLLRDHUP, deadline_ns);
+}
+
 static void sock_abandon(struct tow_line *line)
 {
     close(sock_of(line)->fd);
@@ -484,7 +489,8 @@ static void sock_destroy(struct tow_line *line)
         .name = kind, .can_break = breaks, .wake = sock_wake, .send_now = sock_send_now,           \
         .send_direct = sock_send_direct, .drain = sock_drain, .fill = sock_fill,                   \
         .recv_into = sock_recv_into, .wait_readable = sock_wait_readable,                          \
-        .shutdown = sock_shutdown, .abandon = sock_abandon, .destroy = sock_destroy,               \
+        .shutdown = sock_shutdown, .await_end = sock_await_end, .abandon = sock_abandon,           \
+        .destroy = sock_destroy,                                                                   \
     }
 
 static const struct tow_line_ops unix_ops = SOCK_OPS("unix", false);

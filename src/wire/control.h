@@ -19,7 +19,8 @@
 
 /* Capabilities in HELLO and WELCOME. A control frame that is new has a bit here, and is sent only
  * to a peer that has said it. */
-#define TOW_CAN_LANES 1u /* the client may add connections, if it is told the key */
+#define TOW_CAN_LANES 1u   /* the client may add connections, if it is told the key */
+#define TOW_CAN_OUTLAST 2u /* the server hangs up behind a BYE when the worker has ended */
 
 /* A function and the hash of what travels for it. */
 struct tow_travel {

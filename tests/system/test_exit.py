@@ -2,8 +2,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """How a program ends: without a word about a server that hangs up because the program said goodbye."""
 
+import json
 import pathlib
+import re
 import sys
+import tempfile
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "lib"))
 
@@ -34,6 +37,26 @@ def calls_at_the_end_of_the_program_return():
             done = t.towline_run(server.address(transport), [program])
             t.equal(done.stdout, wanted, f"what it called over {transport} ({done.stderr})")
             t.equal((done.returncode, done.stderr), (5, ""), f"exit code and stderr over {transport}")
+
+
+@t.test(limit=60)
+def a_context_that_is_released_at_exit_ends_with_its_worker():
+    """The CUDA runtime releases its context in an exit handler: nobody empties it, and the program ends behind its worker."""
+    program = t.build_c(t.ROOT / "tests" / "system" / "helpers" / "ends.c", ["-lcuda"], "ends")
+    with t.Server("--idle-workers=1") as server, tempfile.TemporaryDirectory() as folder:
+        stats = pathlib.Path(folder, "stats")
+        for transport in ("unix", "tcp", "shm"):
+            for _ in range(3):
+                done = t.towline_run(server.address(transport), [program, "release"], env={"TOWLINE_STATS": str(stats)})
+                t.equal((done.returncode, done.stderr), (5, ""), f"the end over {transport}")
+                t.equal(done.stdout, "release 0\n", "what it printed")
+                t.equal(json.loads(stats.read_text())["calls"]["cuDevicePrimaryCtxRelease_v2"]["sync"], 0,
+                        "the releases that were waited for")
+                sessions = re.findall(r"session \d+: .*, worker (\d+)", server.log())
+                t.check(not pathlib.Path("/proc", sessions[-1]).exists(), f"the worker is there when the program has ended, over {transport}")
+            done = t.towline_run(server.address(transport), [program, "again"])
+            t.equal(done.stdout, "release 0\nold memory 709 retain 0 current 0 alloc 0 fill 0 copy 0 has 7\n",
+                    f"what works behind it over {transport} ({done.stderr})")
 
 
 if __name__ == "__main__":

@@ -372,6 +372,23 @@ static void what_was_drained_before_a_close_still_arrives(void **state)
     assert_int_equal(peek_ms(server, 1, 5000, &at), -ECONNRESET);
 }
 
+/* What came before is not read for it. A peer in this process is not waited for. */
+static void the_peers_end_is_awaited(void **state)
+{
+    static const uint8_t word[8] = {7};
+    const uint8_t *at;
+    send_bytes(server, word, sizeof word);
+    if (!tow_line_is_in_process(client)) {
+        assert_int_equal(tow_line_await_end(client, tow_time_deadline(TOW_TIME_MS)), -ETIMEDOUT);
+    }
+    assert_int_equal(tow_line_drain(server, tow_time_deadline(5 * TOW_TIME_S)), 0);
+    tow_line_close(server);
+    server = NULL;
+    assert_int_equal(tow_line_await_end(client, TOW_TIME_FOREVER), 0);
+    assert_int_equal(peek_ms(client, 8, 5000, &at), 0);
+    assert_int_equal(at[0], 7);
+}
+
 static void shutdown_wakes_our_own_reader(void **state)
 {
     pthread_t thread = start(blocked_reader, server);
@@ -707,6 +724,7 @@ int main(int argc, char **argv)
         CASE(a_reader_learns_that_the_peer_closed),
         CASE(a_writer_learns_that_the_peer_closed),
         CASE(what_was_drained_before_a_close_still_arrives),
+        CASE(the_peers_end_is_awaited),
         CASE(shutdown_wakes_our_own_reader),
         CASE(shutdown_wakes_our_own_writer),
         CASE(shutdown_wakes_a_direct_send),

@@ -300,6 +300,10 @@ CUresult towc_cuDriverGetVersion(int *driverVersion)
 
 /* ---- the end of the program ---- */
 
+/* So long a program that ends waits for its workers' ends, with which its memory is free: natively
+ * as long as the driver takes. */
+#define END_NS (10 * TOW_TIME_S)
+
 /* Another thread may be inside a call and never come back: wait a little, not for ever. */
 static bool lock_briefly(struct tow_lock *lock)
 {
@@ -336,6 +340,13 @@ __attribute__((destructor)) static void program_ends(void)
         }
         tow_line_drain(link->line, tow_time_deadline(2 * TOW_TIME_S));
         tow_lock_give(&link->send.lock);
+    }
+    int64_t deadline = tow_time_deadline(END_NS);
+    for (unsigned i = 0; i < towc_client_link_count(); i++) {
+        struct towc_link *link = towc_client_link_at(i);
+        if (atomic_load(&link->awaits_end)) {
+            tow_line_await_end(link->line, deadline);
+        }
     }
 }
 

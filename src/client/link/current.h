@@ -48,6 +48,7 @@ struct towc_context {
     bool changing;          /* primary: a thread begins or ends it, without holding the lock */
     pthread_t changer;      /* that thread */
     unsigned retained;      /* primary: retains not yet released */
+    bool owed;              /* primary: the server was not told that it was released */
     unsigned attached;      /* others: cuCtxAttach beyond the first */
     _Atomic(struct towc_local_value *) values; /* context-local storage; readers need no lock */
     struct towc_context *next_dead;            /* after its destruction */

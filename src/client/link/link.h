@@ -135,6 +135,8 @@ struct towc_link {
     struct tow_welcome welcome; /* what the server said of itself; fixed after connect */
     uint8_t *snapshot;          /* owned copy of the welcome's device snapshot and context */
     atomic_bool context_ahead;  /* the welcome's context is as it said; whoever takes that is it */
+    atomic_bool awaits_end;     /* a context was left to the worker's end, which the program's end
+                                 * awaits */
 };
 
 /* How many commands have gone out: those before a later one have a number of at most that. What is

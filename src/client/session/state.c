@@ -3,6 +3,7 @@
 #include "client/session/state.h"
 
 #include <pthread.h>
+#include <stdlib.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -50,6 +51,19 @@ static void forked_child(void)
     }
 }
 
+/* Process-wide: a program exits once. */
+static atomic_bool exiting;
+
+static void exit_begins(void)
+{
+    atomic_store(&exiting, true);
+}
+
+bool towc_client_is_exiting(void)
+{
+    return atomic_load(&exiting);
+}
+
 /* The phase goes into memory that a forked child finds cleared, however it was forked. */
 void towc_client_phase_begin(void)
 {
@@ -66,6 +80,7 @@ void towc_client_phase_begin(void)
         }
     }
     pthread_atfork(NULL, NULL, forked_child);
+    atexit(exit_begins); /* without room for it, an exit takes longer */
     atomic_store(word, TOW_PHASE_READY);
     __atomic_store_n(&towc_client_phase, word, __ATOMIC_RELEASE);
 }

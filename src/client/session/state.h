@@ -34,6 +34,10 @@ static inline CUresult towc_client_state(void)
     return phase == TOW_PHASE_NONE ? CUDA_ERROR_NOT_INITIALIZED : CUDA_ERROR_DEINITIALIZED;
 }
 
+/* True once exit() runs the handlers that were registered before cuInit, the CUDA runtime's among
+ * them: the session ends in a moment. */
+bool towc_client_is_exiting(void);
+
 /* All servers, in the order named. */
 unsigned towc_client_link_count(void);
 struct towc_link *towc_client_link_at(unsigned index);

@@ -236,10 +236,28 @@ static bool take_ahead(const struct towc_context *context)
            atomic_exchange(&context->link->context_ahead, false);
 }
 
+/* With the right to change it: the server ends it. */
+static CUresult send_end(struct towc_context *context, unsigned fn)
+{
+    struct towc_call call;
+    CUresult status = towc_call_begin_on(&call, context->link, 0, fn, 16, TOW_CALL_REPLY);
+    if (status == CUDA_SUCCESS) {
+        tow_enc_u64(&call.enc, (uint64_t)(uintptr_t)context->handle);
+        tow_enc_u32(&call.enc, (uint32_t)towc_device_to_server(context->device));
+        status = towc_call_end(&call, towc_call_wait(&call));
+        atomic_store(&context->sticky, CUDA_SUCCESS);
+    }
+    return status;
+}
+
 /* With the right to change it. */
 static CUresult begin_primary(struct towc_context *context)
 {
     struct towc_call call;
+    if (context->owed) {
+        context->owed = false;
+        send_end(context, TOW_FN_cuDevicePrimaryCtxRelease_v2);
+    }
     bool ahead = take_ahead(context);
     CUresult status = towc_call_begin_on(&call, context->link, 0, TOW_FN_cuDevicePrimaryCtxRetain,
                                          24, ahead ? 0 : TOW_CALL_REPLY);
@@ -324,13 +342,15 @@ CUresult towc_cuDevicePrimaryCtxRetain(CUcontext *pctx, CUdevice dev)
 static CUresult end_primary(struct towc_context *context, unsigned fn)
 {
     towc_context_end(context);
-    struct towc_call call;
-    CUresult status = towc_call_begin_on(&call, context->link, 0, fn, 16, TOW_CALL_REPLY);
-    if (status == CUDA_SUCCESS) {
-        tow_enc_u64(&call.enc, (uint64_t)(uintptr_t)context->handle);
-        tow_enc_u32(&call.enc, (uint32_t)towc_device_to_server(context->device));
-        status = towc_call_end(&call, towc_call_wait(&call));
-        atomic_store(&context->sticky, CUDA_SUCCESS);
+    /* The CUDA runtime releases at exit. A driver takes 0.1 s to empty a context, and the worker's
+     * end frees all of it once more: that is enough, and the program waits for it. */
+    CUresult status = CUDA_SUCCESS;
+    context->owed = fn == TOW_FN_cuDevicePrimaryCtxRelease_v2 && towc_client_is_exiting() &&
+                    (context->link->welcome.capabilities & TOW_CAN_OUTLAST) != 0;
+    if (context->owed) {
+        atomic_store(&context->link->awaits_end, true);
+    } else {
+        status = send_end(context, fn);
     }
     towc_context_ended(context);
     return status;

@@ -192,6 +192,9 @@ static void worker_free(struct tows_crew *crew, struct tows_worker *worker)
     if (worker->control >= 0) {
         close(worker->control);
     }
+    if (worker->client >= 0) {
+        close(worker->client);
+    }
     munmap(worker->stats, sizeof *worker->stats);
     free(worker);
 }
@@ -211,7 +214,7 @@ int tows_crew_start(struct tows_crew *crew, const char *key, const struct tows_w
         return stats;
     }
     give_lines(worker);
-    worker->control = -1;
+    worker->control = worker->client = -1;
     int error = 0;
     int pair[2];
     if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) != 0) {
@@ -302,6 +305,8 @@ int tows_crew_hand(struct tows_crew *crew, struct tows_worker *worker, int fd,
         tows_crew_end(worker);
         return error;
     }
+    /* Without one the client sees the end when the worker's own closes, a little early. */
+    worker->client = fcntl(fd, F_DUPFD_CLOEXEC, 0);
     worker->session = crew->next_session++;
     worker->who = *who;
     snprintf(worker->peer, sizeof worker->peer, "%s", peer);

@@ -34,6 +34,9 @@ struct tows_worker {
     struct tows_worker *next; /* owned by the crew */
     pid_t pid;
     int control; /* owned */
+    /* Owned: its client's connection, once more, or -1. The client sees it close when the process
+     * is gone and the driver has freed what it had. */
+    int client;
     enum tows_worker_state state;
     char key[TOW_WORKER_KEY_MAX];
     struct tows_session_stats *stats; /* owned mapping, shared with the worker */

@@ -290,8 +290,10 @@ static int worker_serve(const struct tows_config *config, struct tow_backend *ba
         tow_log(TOW_AREA_SERVER, TOW_LOG_INFO, "session %llu: %s: %s",
                 (unsigned long long)request->session, request->peer, strerror(-error));
     }
-    /* A last sentence may still be on its way out. */
-    tow_line_drain(line, tow_time_deadline(GRACE_NS));
+    /* A last sentence may still be on its way out; a client that has left reads none. */
+    if (error != 0) {
+        tow_line_drain(line, tow_time_deadline(GRACE_NS));
+    }
     return error;
 }
 

@@ -110,6 +110,7 @@ static int greet_welcome(struct tows_session *session, uint32_t version, const u
     }
     struct tow_welcome welcome = {
         .version = version,
+        .capabilities = session->options->in_process ? 0 : TOW_CAN_OUTLAST,
         .session = session->options->id,
         .frame_max = TOW_FRAME_MAX,
         .data_max = TOW_DATA_MAX,

@@ -59,7 +59,10 @@ void tows_session_end(struct tows_session *session, int result)
     }
     pthread_cond_broadcast(&session->lead.free);
     tow_mutex_unlock(&session->lead.lock);
-    tow_line_shutdown(session->line);
+    /* A client that has said goodbye may wait for the end of this process (TOW_CAN_OUTLAST). */
+    if (result != -ESHUTDOWN || session->options->in_process) {
+        tow_line_shutdown(session->line);
+    }
     tow_lanes_shutdown(session->lanes);
     if (session->on_end != NULL) {
         session->on_end(session);

@@ -2,14 +2,19 @@
 /* Calls the driver at every stage of its own end, and says what each call returned:
  *
  *   handler   in an exit handler that main registered before cuInit: the library still works
- *   last      in one that was registered before the dynamic linker's own: the library has ended */
+ *   last      in one that was registered before the dynamic linker's own: the library has ended
+ *
+ * With "release" it does what the CUDA runtime does there, and with "again" uses the device once
+ * more after that. */
 #include <cuda.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 static CUdeviceptr memory;
 static CUstream stream;
 static char host[4096];
+static int is_all; /* every stage; else only what the argument says */
 
 static void call_all(const char *when)
 {
@@ -35,11 +40,32 @@ static void handler(void)
     call_all("handler");
 }
 
+static void release(void)
+{
+    printf("release %d\n", cuDevicePrimaryCtxRelease(0));
+}
+
+static void again(void)
+{
+    CUcontext context = NULL;
+    int value = 0;
+    release();
+    printf("old memory %d", cuMemcpyDtoH(host, memory, 4));
+    printf(" retain %d", cuDevicePrimaryCtxRetain(&context, 0));
+    printf(" current %d", cuCtxSetCurrent(context));
+    printf(" alloc %d", cuMemAlloc(&memory, 4096));
+    printf(" fill %d", cuMemsetD32(memory, 7, 1024));
+    printf(" copy %d", cuMemcpyDtoH(&value, memory, sizeof value));
+    printf(" has %d\n", value);
+}
+
 static void last(int status, void *arg)
 {
     (void)status;
     (void)arg;
-    call_all("last");
+    if (is_all) {
+        call_all("last");
+    }
 }
 
 /* Before the constructors of all libraries. The dynamic linker registers what ends them (ours, too)
@@ -52,13 +78,17 @@ static void begin(void)
 
 __attribute__((section(".preinit_array"), used)) static void (*const first)(void) = begin;
 
-int main(void)
+int main(int argc, char **argv)
 {
     CUcontext context = NULL;
-    atexit(handler);
+    const char *what = argc > 1 ? argv[1] : "";
+    /* Much, so that a worker's end takes a while. */
+    size_t size = strcmp(what, "release") == 0 ? 512 << 20 : 4096;
+    is_all = argc == 1;
+    atexit(strcmp(what, "release") == 0 ? release : strcmp(what, "again") == 0 ? again : handler);
     if (cuInit(0) != CUDA_SUCCESS || cuDevicePrimaryCtxRetain(&context, 0) != CUDA_SUCCESS ||
-        cuCtxSetCurrent(context) != CUDA_SUCCESS || cuMemAlloc(&memory, 4096) != CUDA_SUCCESS ||
-        cuStreamCreate(&stream, 0) != CUDA_SUCCESS) {
+        cuCtxSetCurrent(context) != CUDA_SUCCESS || cuMemAlloc(&memory, size) != CUDA_SUCCESS ||
+        cuMemsetD8(memory, 1, size) != CUDA_SUCCESS || cuStreamCreate(&stream, 0) != CUDA_SUCCESS) {
         return 1;
     }
     return 5;
