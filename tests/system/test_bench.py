@@ -199,7 +199,8 @@ def gpu_bench(folder, *flags):
 @t.test(240, matrix="bench")
 def the_gpu_bench_measures_both_sides_and_judges():
     with tempfile.TemporaryDirectory(prefix="tow") as folder:
-        text, report = gpu_bench(folder, "--part=micro", "--part=launches", "--rounds=2", "--transport=shm,tcp")
+        text, report = gpu_bench(folder, "--part=micro", "--part=launches", "--rounds=2", "--transport=shm,tcp",
+                                 f"--cpus={','.join(map(str, sorted(os.sched_getaffinity(0))))}")
     samples = {tuple(sample["key"]): sample for sample in report["samples"]}
     expected = dict.fromkeys([*((name,) for name in LATENCIES), ("copy", "pinned", "d2h", 16 << 20)], 2)
     expected["launches_drained",] = 2 + 4  # of both parts
@@ -261,6 +262,11 @@ def load_gpu_bench():
     sys.dont_write_bytecode = True
     loader.exec_module(module)
     return module
+
+
+@t.test(matrix="bench")
+def the_gpu_bench_takes_a_list_of_processors():
+    t.equal(load_gpu_bench().processors("0,2,4-6"), {0, 2, 4, 5, 6}, "the processors")
 
 
 @t.test(matrix="bench")
