@@ -3,6 +3,7 @@
 """What a worker cannot do that is in a stranger's hands: docs/security.md. helpers/taken_driver.c is that stranger."""
 
 import contextlib
+import ctypes
 import os
 import pathlib
 import re
@@ -13,6 +14,12 @@ import towtest as t  # noqa: E402
 
 HELPERS = t.ROOT / "tests" / "system" / "helpers"
 REFUSED = {"EACCES", "EPERM"}
+LIST = t.ROOT / "src" / "server" / "daemon" / "syscalls.def"
+OUTSIDE = set("""accept accept4 bind bpf chdir chroot clone clone3 connect execve execveat fchdir fcntl fork fsopen init_module ioctl
+    io_uring_enter io_uring_register io_uring_setup kcmp keyctl kill listen mknod mknodat mount move_pages open_by_handle_at
+    perf_event_open personality pidfd_getfd pidfd_open pidfd_send_signal pivot_root prctl prlimit64 process_madvise process_vm_readv
+    process_vm_writev ptrace reboot rt_sigqueueinfo rt_tgsigqueueinfo sched_setaffinity seccomp setns setpriority setuid socket
+    socketpair symlink symlinkat tgkill tkill unshare userfaultfd vfork""".split())
 # What the listener leaves open for it, whatever its own starter left open.
 OWN = {0: "/dev/null", 3: "socket:"}
 
@@ -84,6 +91,43 @@ def a_worker_inherits_nothing():
     t.check(not names & {"WALLS_SECRET", "LANG", "PATH", "USER", "SHELL"}, f"a worker's environment has {sorted(names)}")
 
 
+def landlock():
+    """The version of this kernel's Landlock; 0: it has none."""
+    return max(0, ctypes.CDLL(None, use_errno=True).syscall(444, None, ctypes.c_size_t(0), 1))
+
+
+@t.test(60)
+def a_worker_opens_no_file_and_starts_no_program():
+    if landlock() < 1:
+        raise t.Skip("this kernel has no Landlock")
+    said, _ = taken()
+    check_refused(said, ("open-file", "make-file", "start-program"))
+
+
+@t.test(60)
+def a_worker_connects_nowhere():
+    if landlock() < 4:
+        raise t.Skip("this kernel's Landlock knows no TCP")
+    said, _ = taken()
+    check_refused(said, ("connect-tcp",))
+
+
+@t.test(60)
+def a_worker_makes_no_system_call_but_those_of_the_list():
+    said, _ = taken()
+    t.equal(said["Seccomp"], "2", "seccomp's mode")
+    check_refused(said, ("signal-worker", "signal-listener", "limit-of-worker", "connect-tcp", "connect-unix", "start-program",
+                         "fork", "show-itself", "new-namespace", "become-another"))
+    t.equal((said["own-signal"], said["own-thread"]), ("yes", "yes"), "a signal to itself, a thread of its own")
+
+
+@t.test(60)
+def the_list_of_system_calls_has_none_that_reaches_outside():
+    names = re.findall(r"^TOW_CALL(?:_OLD)?\((\w+)\)$", LIST.read_text(), re.M)
+    t.check(len(names) == len(set(names)) > 100, "the list is read")
+    t.check(not set(names) & OUTSIDE, f"{set(names) & OUTSIDE}")
+
+
 @t.test(60)
 def without_walls_the_log_says_so():
     said, log = taken("--walls=0")
@@ -92,7 +136,8 @@ def without_walls_the_log_says_so():
     t.check("walls = 0: workers have all rights of this server" in log, log)
     # And the stranger's tries are such as succeed where nothing stands in the way.
     could = {"environment-of-worker", "environment-of-listener", "signal-worker", "signal-listener", "own-signal",
-             "limit-of-worker", "open-file", "make-file", "connect-tcp", "connect-unix", "start-program"}
+             "limit-of-worker", "open-file", "make-file", "connect-tcp", "connect-unix", "start-program", "fork", "show-itself",
+             "new-namespace", "own-thread"}
     if t.sees_all_processes():
         could |= {"memory-of-worker", "memory-of-listener", "read-worker", "read-listener", "trace-worker",
                   "descriptor-of-worker", "descriptor-of-listener"}

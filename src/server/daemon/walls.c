@@ -6,6 +6,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <stdio.h>
 #include <linux/capability.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,7 +15,10 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "base/file.h"
 #include "base/log.h"
+#include "server/daemon/landlock.h"
+#include "server/daemon/seccomp.h"
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 #define TOW_WALLS_SANITIZED
@@ -143,18 +147,66 @@ static void drop_capabilities(void)
     }
 }
 
-void tows_walls_raise(const struct tows_config *config)
+#if !defined(TOW_WALLS_SANITIZED)
+/* Where NVIDIA's driver keeps what it compiled. It would make the folder itself; here it finds it.
+ */
+static void choose_compile_cache(const struct tows_config *config, char *ret_path, size_t size)
+{
+    char base[TOW_CONFIG_TEXT_MAX];
+    const char *chosen = getenv("CUDA_CACHE_PATH");
+    bool soft = strcmp(config->device, "soft") == 0 || strcmp(config->device, "dry") == 0;
+    snprintf(base, sizeof base, "%s", config->cache_dir);
+    ret_path[0] = '\0';
+    if (soft) {
+        return;
+    }
+    if (chosen != NULL) {
+        snprintf(ret_path, size, "%s", chosen);
+    } else if (base[0] != '\0' || tow_file_cache_dir(true, base, sizeof base) == 0) {
+        snprintf(ret_path, size, "%s/nvidia", base);
+    }
+    if (ret_path[0] == '\0' || tow_file_mkdir_all(ret_path, true) < 0) {
+        ret_path[0] = '\0';
+    } else {
+        setenv("CUDA_CACHE_PATH", ret_path, 1);
+    }
+}
+#endif
+
+void tows_walls_raise(const struct tows_config *config, const char *code_cache)
 {
     struct rlimit none = {0, 0};
     if (config->walls == 0) {
         return;
     }
+    tow_log_on(TOW_AREA_SERVER, TOW_LOG_WARN); /* opens a log file, which must be open by now */
     drop_capabilities();
     if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0) {
         walls_lack("the way to new rights by programs that have them", errno);
     }
     setrlimit(RLIMIT_CORE, &none);
     tows_walls_hide();
+#if !defined(TOW_WALLS_SANITIZED) /* its reports need programs and files */
+    char compile_cache[PATH_MAX];
+    choose_compile_cache(config, compile_cache, sizeof compile_cache);
+    int error = tows_landlock_version() > 0 ? tows_landlock_enter(config, code_cache, compile_cache)
+                                            : 0; /* the listener has said so */
+    if (error < 0) {
+        walls_lack("all files of its user", -error);
+    }
+#endif
+}
+
+void tows_walls_finish(const struct tows_config *config)
+{
+#if !defined(TOW_WALLS_SANITIZED) /* they call what they like */
+    int error = config->walls != 0 && tows_seccomp_known() ? tows_seccomp_enter() : 0;
+    if (error < 0) {
+        walls_lack("all system calls", -error);
+    }
+#else
+    (void)config;
+#endif
 }
 
 void tows_walls_tell(const struct tows_config *config)
@@ -168,4 +220,26 @@ void tows_walls_tell(const struct tows_config *config)
         return;
     }
     tows_walls_hide();
+    tow_log(TOW_AREA_SERVER, TOW_LOG_INFO,
+            "workers have the user of this server (%u)%s: what he may do with the GPU's files and "
+            "/dev/shm, every one of them may",
+            (unsigned)geteuid(), geteuid() == 0 ? ", root, but none of its capabilities" : "");
+#if defined(TOW_WALLS_SANITIZED)
+    return;
+#endif
+    int version = tows_landlock_version();
+    if (version == 0) {
+        tow_log(TOW_AREA_SERVER, level,
+                "this kernel has no Landlock (Linux 5.13, and \"landlock\" in its lsm= setting): "
+                "workers can open every file that their user can, and connect anywhere");
+    } else if (version < 4) {
+        tow_log(TOW_AREA_SERVER, TOW_LOG_INFO,
+                "this kernel's Landlock knows no TCP (Linux 6.7 does)");
+    }
+    if (!tows_seccomp_known()) {
+        tow_log(
+            TOW_AREA_SERVER, level,
+            "this kernel cannot filter system calls (seccomp, Linux 4.14): workers can make all "
+            "of them");
+    }
 }

@@ -26,7 +26,12 @@ void tows_walls_close_from(int first);
 void tows_walls_environment(char *const *environment,
                             char *ret_kept[TOW_WALLS_ENVIRONMENT_MAX + 1]);
 
-/* The worker, before it opens a driver and while it has one thread. */
-void tows_walls_raise(const struct tows_config *config);
+/* The worker, before it opens a driver and while it has one thread. `code_cache`: see
+ * tows_worker_code_cache. */
+void tows_walls_raise(const struct tows_config *config, const char *code_cache);
+
+/* The worker, when the driver is open and before it says so: all its threads lose the system calls
+ * that are not in syscalls.def. */
+void tows_walls_finish(const struct tows_config *config);
 
 #endif

@@ -249,7 +249,8 @@ static const struct tow_backend_exchange_ops exchange_ops = {exchange_keep, exch
                                                              exchange_forget};
 
 static int worker_serve(const struct tows_config *config, struct tow_backend *backend,
-                        struct tows_session_stats *stats, const struct tows_post *request, int fd)
+                        struct tows_session_stats *stats, const struct tows_post *request,
+                        const char *code_cache, int fd)
 {
     static int watched;
     watched = dup(fd);
@@ -268,9 +269,7 @@ static int worker_serve(const struct tows_config *config, struct tow_backend *ba
         pthread_detach(watcher);
     }
     /* Threads of the session may still look at these when this one has left. */
-    static char code_cache[TOW_CONFIG_TEXT_MAX + 16];
     static struct tows_session_options options;
-    tows_worker_code_cache(config, code_cache, sizeof code_cache);
     options = (struct tows_session_options){
         .id = request->session,
         .stats = stats,
@@ -388,7 +387,10 @@ int tows_worker_main(const struct tows_config *config)
     close(TOW_STATS_FD);
     stats->device = -1;
     tow_log_allow(&stats->lines);
-    tows_walls_raise(config);
+    /* Threads of the session may still look at it when this one has left. */
+    static char code_cache[TOW_CONFIG_TEXT_MAX + 16];
+    tows_worker_code_cache(config, code_cache, sizeof code_cache);
+    tows_walls_raise(config, code_cache);
 
     struct tow_backend backend;
     char why[TOW_WHY_MAX];
@@ -410,6 +412,7 @@ int tows_worker_main(const struct tows_config *config)
         tow_log(TOW_AREA_SERVER, TOW_LOG_WARN, "device printf will not reach the client: %s",
                 strerror(-error));
     }
+    tows_walls_finish(config);
     struct tow_buf devices;
     tow_buf_init(&devices, TOW_POST_TEXT_MAX);
     error = tows_describe_devices(&backend, &devices);
@@ -425,7 +428,7 @@ int tows_worker_main(const struct tows_config *config)
     }
     if (error == 0) {
         request.peer[sizeof request.peer - 1] = '\0';
-        worker_serve(config, &backend, stats, &request, fd);
+        worker_serve(config, &backend, stats, &request, code_cache, fd);
         /* Threads may still be inside the driver: nothing is freed by hand, the kernel does it all.
          */
         _exit(0);

@@ -18,6 +18,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <pthread.h>
 #include <signal.h>
 #include <spawn.h>
 #include <sys/prctl.h>
@@ -105,6 +106,16 @@ static int try_program(void)
     return error == 0 ? 0 : -1;
 }
 
+static int try_fork(void)
+{
+    pid_t pid = fork();
+    int status;
+    if (pid == 0) {
+        _exit(0);
+    }
+    return pid < 0 ? -1 : waitpid(pid, &status, 0);
+}
+
 static void tell_self(void)
 {
     char text[4096] = "";
@@ -143,6 +154,11 @@ static void tell_self(void)
     dprintf(2, "taken dumpable = %d\n", prctl(PR_GET_DUMPABLE, 0, 0, 0, 0));
 }
 
+static void *do_nothing(void *arg)
+{
+    return arg;
+}
+
 static void try_all(void)
 {
     int worker = atoi(aims[WORKER]), listener = getppid();
@@ -150,6 +166,7 @@ static void try_all(void)
     struct sockaddr_un local = {.sun_family = AF_UNIX};
     tcp.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
     snprintf(local.sun_path, sizeof local.sun_path, "%.100s", aims[UNIX]);
+    pthread_t thread;
     tell_self();
     tell("memory-of-worker", try_open("/proc", worker, "mem", O_RDWR));
     tell("memory-of-listener", try_open("/proc", listener, "mem", O_RDWR));
@@ -169,6 +186,10 @@ static void try_all(void)
     tell("connect-tcp", try_connect((struct sockaddr *)&tcp, sizeof tcp));
     tell("connect-unix", try_connect((struct sockaddr *)&local, sizeof local));
     tell("start-program", try_program());
+    tell("fork", try_fork());
+    tell("show-itself", prctl(PR_SET_DUMPABLE, 1, 0, 0, 0));
+    tell("new-namespace", (int)syscall(SYS_unshare, 0));
+    tell("own-thread", pthread_create(&thread, NULL, do_nothing, NULL) == 0 ? 0 : -1);
     tell("become-another", setresuid(12345, 12345, 12345)); /* last: without walls it does */
     dprintf(2, "taken all = done\n");
 }

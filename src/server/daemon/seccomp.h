@@ -1,0 +1,15 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* seccomp: which system calls a worker can make. */
+#ifndef TOW_SERVER_SECCOMP_H
+#define TOW_SERVER_SECCOMP_H
+
+#include <stdbool.h>
+
+/* Whether this kernel, and this architecture, can filter. */
+bool tows_seccomp_known(void);
+
+/* For all threads of this process, from now on: what is not in syscalls.def fails with EPERM.
+ * no_new_privs must be set. 0, or -Exxx. */
+int tows_seccomp_enter(void);
+
+#endif
