@@ -21,7 +21,7 @@ static const struct {
 typedef unsigned __int128 lock_mask;
 _Static_assert(TOW_LOCK_NAMES <= 128, "a bit for each lock");
 
-static __thread lock_mask held __attribute__((tls_model("initial-exec")));
+static __thread lock_mask held;
 
 static lock_mask locks_bit(enum tow_lock_name name)
 {

@@ -90,6 +90,7 @@ static bool begin(void)
     }
     server.line = &own;
     tow_mutex_init(&server.wait.lock, CLIENT_WAIT);
+    tow_mutex_init(&server.lane.lock, CLIENT_LANES);
     tow_mutex_init(&server.side_send.lock, CLIENT_SIDE);
     server.wait.listening = true;
     atomic_store(&server.side_tried, true);

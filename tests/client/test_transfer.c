@@ -25,6 +25,7 @@ static int setup(void **state)
     link_to.send.next_transfer = 1;
     tow_mutex_init(&link_to.wait.lock, CLIENT_WAIT);
     tow_mutex_init(&link_to.lane.lock, CLIENT_LANES);
+    tow_mutex_init(&link_to.side_send.lock, CLIENT_SIDE);
     pthread_cond_init(&link_to.wait.transfer_done, NULL);
     return tow_line_pair(&server, &link_to.line);
 }
@@ -41,6 +42,7 @@ static int teardown(void **state)
     tow_line_close(server);
     tow_mutex_fini(&link_to.wait.lock);
     tow_mutex_fini(&link_to.lane.lock);
+    tow_mutex_fini(&link_to.side_send.lock);
     pthread_cond_destroy(&link_to.wait.transfer_done);
     return 0;
 }
