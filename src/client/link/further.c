@@ -20,6 +20,7 @@ void towc_further_note_side(struct towc_link *link, const uint64_t key[2])
     tow_mutex_lock(&link->side_send.lock);
     memcpy(link->side_send.key, key, sizeof link->side_send.key);
     link->side_send.key_known = true;
+    pthread_cond_broadcast(&link->side_send.told);
     tow_mutex_unlock(&link->side_send.lock);
 }
 
@@ -36,7 +37,11 @@ static void side_lost(struct towc_link *link)
     struct tow_line *side = atomic_load_explicit(&link->side, memory_order_acquire);
     if (side != NULL) {
         tow_line_shutdown(side);
+        return;
     }
+    tow_mutex_lock(&link->side_send.lock);
+    pthread_cond_broadcast(&link->side_send.told); /* who waits for the key sees that it is lost */
+    tow_mutex_unlock(&link->side_send.lock);
 }
 
 void towc_further_lost(struct towc_link *link)

@@ -104,6 +104,7 @@ void towc_link_lose(struct towc_link *link, const char *what)
     }
     link->wait.reading = false;
     pthread_cond_broadcast(&link->wait.transfer_done);
+    pthread_cond_broadcast(&link->wait.unread);
     tow_mutex_unlock(&link->wait.lock);
     towc_further_lost(link);
 }
@@ -290,6 +291,9 @@ static void pass_reading(struct towc_link *link)
         }
     }
     link->wait.reading = false;
+    if (link->wait.listening && atomic_load(&link->hostfns.turns) > 0) {
+        pthread_cond_signal(&link->wait.unread); /* a function's turn is told to nobody else */
+    }
 }
 
 static void read_until_done(struct towc_link *link, struct towc_waiter *waiter)
@@ -368,6 +372,10 @@ void towc_link_catch_up(struct towc_link *link)
     }
 }
 
+/* While others read, the background reader looks only so often, unless a host function's turn may
+ * come: woken after each of their replies it would take processor time from them. */
+#define LISTEN_AGAIN_NS (200 * TOW_TIME_US)
+
 static void *listen_thread(void *arg)
 {
     struct towc_link *link = arg;
@@ -380,12 +388,13 @@ static void *listen_thread(void *arg)
         tow_mutex_lock(&link->wait.lock);
         bool leads = !link->wait.reading;
         link->wait.reading = true;
+        if (!leads) {
+            /* A waiter reads; what came is for it or will be handed on. */
+            tow_mutex_wait_until(&link->wait.lock, &link->wait.unread,
+                                 tow_time_deadline(LISTEN_AGAIN_NS));
+        }
         tow_mutex_unlock(&link->wait.lock);
         if (!leads) {
-            /* A waiter reads; what came is for it or will be handed on. Look again a little later.
-             */
-            struct timespec nap = {0, 200000};
-            nanosleep(&nap, NULL);
             continue;
         }
         error = take_frame(link);

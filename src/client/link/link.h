@@ -106,6 +106,7 @@ struct towc_link {
         bool reading;                 /* some thread reads the line */
         bool listening;               /* the background reader was started */
         pthread_cond_t transfer_done; /* one was removed, or nobody fills it just now */
+        pthread_cond_t unread;        /* for the background reader: nobody reads any more */
     } wait;
 
     struct {
@@ -119,6 +120,7 @@ struct towc_link {
     struct tow_line *_Atomic side; /* owned; set once; NULL: none, see client/link/side.h */
     struct {
         struct tow_mutex lock; /* guards all here, and the side line's producer side */
+        pthread_cond_t told;   /* the key is known, or never will be */
         bool key_known;
         uint64_t key[2];
     } side_send;

@@ -258,6 +258,8 @@ int towc_link_open(const char *address, unsigned index, struct towc_link **ret_l
     tow_mutex_init(&link->lane.lock, CLIENT_LANES);
     tow_mutex_init(&link->side_send.lock, CLIENT_SIDE);
     pthread_cond_init(&link->wait.transfer_done, NULL);
+    tow_cond_init(&link->wait.unread);
+    tow_cond_init(&link->side_send.told);
     tow_cond_init(&link->hostfns.ended);
     struct tow_patience patience; /* for all that follows */
     tow_patience_begin(&patience, address, say_that_we_wait);
@@ -314,6 +316,8 @@ void towc_link_close(struct towc_link *link)
     tow_mutex_fini(&link->lane.lock);
     tow_mutex_fini(&link->side_send.lock);
     pthread_cond_destroy(&link->wait.transfer_done);
+    pthread_cond_destroy(&link->wait.unread);
+    pthread_cond_destroy(&link->side_send.told);
     pthread_cond_destroy(&link->hostfns.ended);
     free(link);
 }

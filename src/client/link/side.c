@@ -17,16 +17,6 @@
 
 /* How long the server may take to tell the key. */
 #define KEY_NS (2 * TOW_TIME_S)
-#define NAP_NS (50 * TOW_TIME_US)
-
-static int take_key(struct towc_link *link, uint64_t ret_key[2])
-{
-    tow_mutex_lock(&link->side_send.lock);
-    int error = link->side_send.key_known ? 0 : -EAGAIN;
-    memcpy(ret_key, link->side_send.key, sizeof link->side_send.key);
-    tow_mutex_unlock(&link->side_send.lock);
-    return error == 0 && ret_key[0] == 0 && ret_key[1] == 0 ? -ECONNREFUSED : error;
-}
 
 static int ask_key(struct towc_link *link, uint64_t ret_key[2])
 {
@@ -35,12 +25,19 @@ static int ask_key(struct towc_link *link, uint64_t ret_key[2])
         towc_call_send(&call) != CUDA_SUCCESS) {
         return -EPIPE;
     }
-    int64_t until = tow_time_now_ns() + KEY_NS;
-    int error;
-    while ((error = take_key(link, ret_key)) == -EAGAIN && tow_time_now_ns() < until &&
-           atomic_load(&link->lost) == 0) {
-        tow_time_sleep(NAP_NS);
+    int64_t until = tow_time_deadline(KEY_NS);
+    int error = 0;
+    tow_mutex_lock(&link->side_send.lock);
+    while (!link->side_send.key_known && error == 0) {
+        error = atomic_load(&link->lost) != 0
+                    ? -EPIPE
+                    : tow_mutex_wait_until(&link->side_send.lock, &link->side_send.told, until);
     }
+    if (link->side_send.key_known) {
+        memcpy(ret_key, link->side_send.key, sizeof link->side_send.key);
+        error = ret_key[0] == 0 && ret_key[1] == 0 ? -ECONNREFUSED : 0;
+    }
+    tow_mutex_unlock(&link->side_send.lock);
     return error;
 }
 
