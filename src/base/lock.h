@@ -5,6 +5,7 @@
 #ifndef TOW_BASE_LOCK_H
 #define TOW_BASE_LOCK_H
 
+#include <errno.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
@@ -58,6 +59,22 @@ static inline void tow_lock_take(struct tow_lock *lock)
         }
     }
     TOW_LOCKS_TAKEN(lock);
+}
+
+/* The same, but only until the deadline: false if somebody else has it by then. */
+static inline bool tow_lock_take_until(struct tow_lock *lock, int64_t deadline_ns)
+{
+    TOW_LOCKS_CHECK(lock);
+    if (!tow_lock_grab(lock)) {
+        while (atomic_exchange_explicit(&lock->word, TOW_LOCK_WANTED, memory_order_acquire) !=
+               TOW_LOCK_FREE) {
+            if (tow_futex_wait(&lock->word, TOW_LOCK_WANTED, deadline_ns, false) == -ETIMEDOUT) {
+                return false; /* whoever gives it back wakes somebody in vain */
+            }
+        }
+    }
+    TOW_LOCKS_TAKEN(lock);
+    return true;
 }
 
 static inline void tow_lock_give(struct tow_lock *lock)

@@ -47,6 +47,7 @@ struct pump {
     char mark;             /* '>' to the peer, '<' from it */
     struct frame_follower follower;
     _Atomic uint64_t forwarded;
+    _Atomic uint32_t drained_for; /* 1: somebody sleeps until more was forwarded, or it is done */
     _Atomic uint32_t done;
     pthread_t thread;
     bool started;
@@ -130,6 +131,13 @@ static void trace_bytes(struct pump *pump, const uint8_t *at, size_t n)
 
 /* ---- pumps ---- */
 
+static void pump_tell(struct pump *pump)
+{
+    if (atomic_load(&pump->drained_for) != 0) {
+        tow_ring_wake(&pump->drained_for, false);
+    }
+}
+
 static int hook_deliver(struct pump *pump, const uint8_t *at, size_t n)
 {
     struct hook *hook = pump->hook;
@@ -150,6 +158,7 @@ static int hook_deliver(struct pump *pump, const uint8_t *at, size_t n)
         memcpy(to, at, n);
         tow_line_commit(pump->to, n);
         atomic_store(&pump->forwarded, before + n);
+        pump_tell(pump);
     }
     if (cut) {
         if (hook->trace_fd >= 0) {
@@ -226,6 +235,7 @@ static void *pump_run(void *arg)
     tow_line_shutdown(pump->from);
     atomic_store(&pump->done, 1);
     tow_futex_wake(&pump->done, 1, false);
+    pump_tell(pump);
     return NULL;
 }
 
@@ -234,14 +244,20 @@ static void *pump_run(void *arg)
 static int hook_drain(struct tow_line *line, int64_t deadline_ns)
 {
     struct hook *hook = hook_of(line);
-    while (atomic_load(&hook->out.forwarded) < atomic_load(&line->out->head)) {
-        if (atomic_load(&hook->out.done) != 0) {
+    struct pump *out = &hook->out;
+    while (atomic_load(&out->forwarded) < atomic_load(&line->out->head)) {
+        if (atomic_load(&out->done) != 0) {
             return -EPIPE;
         }
         if (tow_time_passed(deadline_ns)) {
             return -ETIMEDOUT;
         }
-        tow_time_sleep(100 * TOW_TIME_US);
+        /* Announce, look once more, sleep: see tow_ring_wait. */
+        atomic_store(&out->drained_for, 1);
+        if (atomic_load(&out->forwarded) < atomic_load(&line->out->head) &&
+            atomic_load(&out->done) == 0) {
+            tow_futex_wait(&out->drained_for, 1, deadline_ns, false);
+        }
     }
     return tow_line_drain(hook->inner, deadline_ns);
 }

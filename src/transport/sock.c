@@ -261,6 +261,26 @@ static int sock_send_direct(struct tow_line *line, const struct iovec *iov, int 
     return 0;
 }
 
+/* Somebody else sends, and sends all of it: an empty ring is as much room as there can be. */
+static int sock_await_sent(struct sock_line *sock, int64_t deadline_ns)
+{
+    struct tow_line *line = &sock->line;
+    struct tow_spin spin = {0};
+    uint64_t capacity = line->out_mask + 1, room = 0;
+    struct tow_ring_wait wait = {
+        .word = &sock->ctl.tail,
+        .waits = &sock->ctl.producer_waits,
+        .base = atomic_load(&sock->ctl.head) - capacity,
+        .need = capacity,
+        .capacity = capacity,
+        .spin = &spin,
+        .sleeps = &line->out_sleeps,
+        .spins = &line->out_spins,
+        .producer = true,
+    };
+    return tow_ring_wait(line, &wait, deadline_ns, &room);
+}
+
 static int sock_drain(struct tow_line *line, int64_t deadline_ns)
 {
     struct sock_line *sock = sock_of(line);
@@ -282,11 +302,10 @@ static int sock_drain(struct tow_line *line, int64_t deadline_ns)
                 return error;
             }
         } else {
-            /* The sender is at it. */
-            if (tow_time_passed(deadline_ns)) {
-                return -ETIMEDOUT;
+            error = sock_await_sent(sock, deadline_ns);
+            if (error < 0) {
+                return error;
             }
-            tow_time_sleep(50 * TOW_TIME_US);
         }
     }
 }

@@ -15,6 +15,7 @@ static int begin(void **state)
     (void)state;
     session = calloc(1, sizeof *session);
     tows_hold_init(&session->hold);
+    tows_ending_init(&session->ending);
     return 0;
 }
 
@@ -22,6 +23,7 @@ static int end(void **state)
 {
     (void)state;
     tows_hold_fini(&session->hold);
+    tows_ending_fini(&session->ending);
     free(session);
     return 0;
 }

@@ -85,7 +85,8 @@ static int begin(void **state)
     allocations = events = 0;
     session = calloc(1, sizeof *session);
     session->driver = &driver;
-    tows_pinned_init(&pinned);
+    tows_ending_init(&session->ending);
+    tows_pinned_init(&pinned, session);
     return tows_handles_init(&session->handles);
 }
 
@@ -93,6 +94,7 @@ static int end(void **state)
 {
     (void)state;
     tows_pinned_fini(&pinned);
+    tows_ending_fini(&session->ending);
     tows_handles_fini(&session->handles);
     free(session);
     for (unsigned i = 0; i < allocations; i++) {

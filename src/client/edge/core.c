@@ -304,17 +304,9 @@ CUresult towc_cuDriverGetVersion(int *driverVersion)
  * as long as the driver takes. */
 #define END_NS (10 * TOW_TIME_S)
 
-/* Another thread may be inside a call and never come back: wait a little, not for ever. */
-static bool lock_briefly(struct tow_lock *lock)
-{
-    for (int i = 0; i < 200; i++) {
-        if (tow_lock_try(lock)) {
-            return true;
-        }
-        tow_time_sleep(TOW_TIME_MS);
-    }
-    return false;
-}
+/* Another thread may be inside a call and never come back: it is waited for a little, not for ever.
+ */
+#define EXIT_NS (200 * TOW_TIME_MS)
 
 __attribute__((destructor)) static void program_ends(void)
 {
@@ -325,7 +317,8 @@ __attribute__((destructor)) static void program_ends(void)
     towc_observe_finish();
     for (unsigned i = 0; i < towc_client_link_count(); i++) {
         struct towc_link *link = towc_client_link_at(i);
-        if (atomic_load(&link->lost) != 0 || !lock_briefly(&link->send.lock)) {
+        if (atomic_load(&link->lost) != 0 ||
+            !tow_lock_take_until(&link->send.lock, tow_time_deadline(EXIT_NS))) {
             continue;
         }
         /* The server hangs up when it has read our BYE; that is no loss to speak of. */

@@ -3,7 +3,6 @@
  * upload.c's and download.c's. */
 #include "server/copy/copy.h"
 
-#include "base/clock.h"
 #include "gen/copy_server.h"
 #include "gen/stream.h"
 #include "server/copy/download.h"
@@ -16,21 +15,18 @@
 #include "wire/copy.h"
 #include "wire/share.h"
 
-/* Between two looks whether a context's memory is still in hand. */
-#define NAP_NS (20 * TOW_TIME_US)
-
 bool tows_copy_drop_context(struct tows_session *session, uint32_t context, uint32_t heir)
 {
     /* No command takes memory of the context any more: those that have some come to an end. */
-    while (!tows_upload_drop_context(session, context, heir) ||
-           !tows_late_drop_context(session, context, heir) ||
-           !tows_copy_drop_downloads(session, context, heir)) {
-        if (!tows_session_goes_on(session)) {
-            return false;
-        }
-        tow_time_sleep(NAP_NS);
+    unsigned seen = tows_ending_enter(session);
+    bool goes_on = true;
+    while (goes_on && (!tows_upload_drop_context(session, context, heir) ||
+                       !tows_late_drop_context(session, context, heir) ||
+                       !tows_copy_drop_downloads(session, context, heir))) {
+        goes_on = tows_ending_await(session, &seen);
     }
-    return true;
+    tows_ending_leave(session);
+    return goes_on;
 }
 
 /* ---- between any addresses ---- */

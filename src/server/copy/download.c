@@ -92,7 +92,7 @@ static void copies_fini(struct tows_session *session, void *state)
 static void copies_init(struct tows_session *session, void *opaque)
 {
     struct copy_state *state = opaque;
-    tows_pinned_init(&state->pinned);
+    tows_pinned_init(&state->pinned, session);
     tow_mutex_init(&state->sending, SERVER_DOWNLOAD_SEND);
     tow_mutex_init(&state->lock, SERVER_DOWNLOADS);
     state->laters_end = &state->laters;

@@ -52,7 +52,7 @@ static void late_fini(struct tows_session *session, void *opaque)
 static void late_init(struct tows_session *session, void *opaque)
 {
     struct late_state *state = opaque;
-    tows_pinned_init(&state->pinned);
+    tows_pinned_init(&state->pinned, session);
     tow_mutex_init(&state->lock, SERVER_LATE);
     tow_mutex_init(&state->sort_lock, SERVER_LATE_SORT);
 }
@@ -136,6 +136,7 @@ static CUresult late_queue(struct tows_serve *call, struct late_state *state, st
     late->copied = status == CUDA_SUCCESS;
     late->in_hand = false;
     tow_mutex_unlock(&state->lock);
+    tows_ending_tell(call->session);
     return status; /* else it stays as it is until the context ends: the client still sends */
 }
 

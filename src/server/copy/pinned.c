@@ -26,9 +26,9 @@ struct tows_out {
     struct tows_out *next;
 };
 
-void tows_pinned_init(struct tows_pinned *pinned)
+void tows_pinned_init(struct tows_pinned *pinned, struct tows_session *session)
 {
-    *pinned = (struct tows_pinned){.lock = TOW_MUTEX(SERVER_PINNED)};
+    *pinned = (struct tows_pinned){.session = session, .lock = TOW_MUTEX(SERVER_PINNED)};
 }
 
 void tows_pinned_fini(struct tows_pinned *pinned)
@@ -242,6 +242,7 @@ CUresult tows_pinned_take(struct tows_pinned *pinned, struct tows_session *sessi
         pinned_keep(pinned, piece);
     }
     tow_mutex_unlock(&pinned->lock);
+    tows_ending_tell(session);
     return status;
 }
 
@@ -269,6 +270,7 @@ void tows_pinned_give(struct tows_pinned *pinned, struct tows_piece *piece)
     count_back(pinned, piece->context);
     pinned_keep(pinned, piece);
     tow_mutex_unlock(&pinned->lock);
+    tows_ending_tell(pinned->session);
 }
 
 void tows_pinned_lose(struct tows_pinned *pinned, struct tows_piece *piece)
@@ -276,6 +278,7 @@ void tows_pinned_lose(struct tows_pinned *pinned, struct tows_piece *piece)
     tow_mutex_lock(&pinned->lock);
     count_back(pinned, piece->context);
     tow_mutex_unlock(&pinned->lock);
+    tows_ending_tell(pinned->session);
     free(piece);
 }
 

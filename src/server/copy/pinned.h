@@ -40,13 +40,14 @@ struct tows_piece {
 };
 
 struct tows_pinned {
-    struct tow_mutex lock; /* guards the rest */
+    struct tows_session *session; /* borrowed: ends after us */
+    struct tow_mutex lock;        /* guards the rest */
     struct tows_piece *kept[TOW_PINNED_ORDERS];
     size_t total;          /* bytes of all pieces */
     struct tows_out *outs; /* owned: what each context has */
 };
 
-void tows_pinned_init(struct tows_pinned *pinned);
+void tows_pinned_init(struct tows_pinned *pinned, struct tows_session *session);
 /* Frees the records; the memory goes with its context. */
 void tows_pinned_fini(struct tows_pinned *pinned);
 

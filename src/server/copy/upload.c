@@ -92,7 +92,7 @@ static void uploads_fini(struct tows_session *session, void *opaque)
 static void uploads_init(struct tows_session *session, void *opaque)
 {
     struct upload_state *state = opaque;
-    tows_pinned_init(&state->pinned);
+    tows_pinned_init(&state->pinned, session);
     tow_mutex_init(&state->lock, SERVER_UPLOADS);
     state->slots_end = &state->slots;
 }
@@ -141,6 +141,7 @@ static void give_slot(struct upload *u, struct slot *slot, CUstream stream)
     slot->in_hand = false;
     upload_append(state, slot);
     tow_mutex_unlock(&state->lock);
+    tows_ending_tell(u->session);
 }
 
 /* Takes a piece of the context that the device has read in hand; NULL if there is none. Asking an

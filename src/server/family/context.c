@@ -3,7 +3,6 @@
  */
 #include "server/family/context.h"
 
-#include "base/clock.h"
 #include "gen/context_server.h"
 #include "gen/green.h"
 #include "gen/device.h"
@@ -14,8 +13,6 @@
 #include "server/session/transfer.h"
 #include "server/session/watch.h"
 #include "wire/id.h"
-
-#define NAP_NS (100 * TOW_TIME_US)
 
 /* What the client keeps of a context it has got; towc_context_take_facts in
  * src/client/stream/context.c reads it. */
@@ -162,6 +159,12 @@ static void drop_entry(void *user, uint64_t id, const struct tows_handle_entry *
     }
 }
 
+static void context_ended(struct tows_session *session, uint32_t owner)
+{
+    atomic_fetch_sub(&session->contexts_ending[owner], 1);
+    tows_ending_tell(session);
+}
+
 CUresult tows_context_drop(struct tows_session *session, uint64_t id)
 {
     struct drop drop = {session, TOW_ID_INDEX(id)};
@@ -177,7 +180,7 @@ CUresult tows_context_drop(struct tows_session *session, uint64_t id)
     CUresult status = tows_session_enter(session, drop.context);
     atomic_fetch_add(&session->contexts_ending[owner], 1);
     if (!tows_handles_end(&session->handles, id)) {
-        atomic_fetch_sub(&session->contexts_ending[owner], 1);
+        context_ended(session, owner);
         return CUDA_ERROR_INVALID_CONTEXT; /* another thread ends it */
     }
     if (status != CUDA_SUCCESS) {
@@ -199,16 +202,19 @@ CUresult tows_context_drop(struct tows_session *session, uint64_t id)
     tows_session_forget_current();
     /* All of the above goes by the context's number, and may need its device's primary context. */
     tows_handles_ended(&session->handles, id);
-    atomic_fetch_sub(&session->contexts_ending[owner], 1);
+    context_ended(session, owner);
     return dropped ? CUDA_SUCCESS : CUDA_ERROR_UNKNOWN;
 }
 
 bool tows_context_await_drop(struct tows_session *session, uint64_t id)
 {
-    while (tows_handles_is_ending(&session->handles, id) && tows_session_goes_on(session)) {
-        tow_time_sleep(NAP_NS);
+    unsigned seen = tows_ending_enter(session);
+    bool goes_on = true;
+    while (goes_on && tows_handles_is_ending(&session->handles, id)) {
+        goes_on = tows_ending_await(session, &seen);
     }
-    return tows_session_goes_on(session);
+    tows_ending_leave(session);
+    return goes_on && tows_session_goes_on(session);
 }
 
 /* Contexts that share the memory of a device's primary context end with it: those of green
@@ -245,10 +251,13 @@ static bool end_primary(struct tows_serve *call, CUdevice *ret_device)
     struct ending ending = {call->session, (uint32_t)device + 1, CUDA_SUCCESS};
     tows_handles_each(&call->session->handles, TOW_H_CONTEXT, end_entry, &ending);
     const atomic_uint *others = &call->session->contexts_ending[ending.owner];
+    unsigned seen = tows_ending_enter(call->session);
     while (atomic_load(others) != 0 && ending.status == CUDA_SUCCESS) {
-        tow_time_sleep(NAP_NS); /* another thread ends one of them */
-        ending.status = tows_session_goes_on(call->session) ? CUDA_SUCCESS : CUDA_ERROR_UNKNOWN;
+        /* Another thread ends one of them. */
+        bool goes_on = tows_ending_await(call->session, &seen);
+        ending.status = goes_on ? CUDA_SUCCESS : CUDA_ERROR_UNKNOWN;
     }
+    tows_ending_leave(call->session);
     if (ending.status != CUDA_SUCCESS) {
         call->status = ending.status;
         atomic_store(&call->session->primaries[device], NO_ID);

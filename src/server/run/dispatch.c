@@ -356,6 +356,7 @@ static void *serve_thread(void *arg)
         session->lead.result = -ENOMEM;
         session->lead.phase = TOW_SESSION_ENDS;
     }
+    tows_ending_tell(session);
     session->lead.threads--;
     pthread_cond_broadcast(&session->lead.free);
     tow_mutex_unlock(&session->lead.lock);

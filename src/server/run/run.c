@@ -78,6 +78,7 @@ static void session_destroy(struct tows_session *session)
 {
     tow_lanes_destroy(session->lanes);
     tows_hold_fini(&session->hold);
+    tows_ending_fini(&session->ending);
     tows_transfer_end_all(session);
     tows_link_state_end(session); /* before the images that links hold */
     tows_session_end_states(session);
@@ -112,6 +113,7 @@ static int session_create(struct tow_line *line, struct tow_backend *backend,
     session->on_end = tows_session_release;
     tows_busy_init(&session->busy);
     tows_hold_init(&session->hold);
+    tows_ending_init(&session->ending);
     tow_mutex_init(&session->lead.lock, SERVER_LEAD);
     pthread_cond_init(&session->lead.free, NULL);
     tow_mutex_init(&session->reply_lock, SERVER_REPLY);

@@ -59,6 +59,7 @@ void tows_session_end(struct tows_session *session, int result)
     }
     pthread_cond_broadcast(&session->lead.free);
     tow_mutex_unlock(&session->lead.lock);
+    tows_ending_tell(session);
     /* A client that has said goodbye may wait for the end of this process (TOW_CAN_OUTLAST). */
     if (result != -ESHUTDOWN || session->options->in_process) {
         tow_line_shutdown(session->line);

@@ -14,6 +14,7 @@
 #include "backend/backend.h"
 #include "base/mutex.h"
 #include "server/session/busy.h"
+#include "server/session/ending.h"
 #include "server/session/handles.h"
 #include "server/session/hold.h"
 #include "server/session/serve.h"
@@ -113,6 +114,7 @@ struct tows_session {
     struct tows_handles handles;
     struct tows_busy busy;
     struct tows_hold hold;
+    struct tows_ending ending;
 
     struct {
         struct tow_mutex lock; /* guards all here; `led` and `phase` are looked at without it */
