@@ -36,7 +36,7 @@ static inline struct tows_session *fake_session_make(struct tow_driver *driver,
     tow_mutex_init(&session->transfers.lock, SERVER_TRANSFERS);
     tow_cond_init(&session->transfers.changed);
     tow_mutex_init(&session->families.lock, SERVER_FAMILIES);
-    tows_busy_init(&session->busy);
+    tows_completion_init(&session->completion);
     tows_hold_init(&session->hold);
     tows_ending_init(&session->ending);
     if (session->client_threads.table == NULL || tows_handles_init(&session->handles) != 0) {
@@ -52,7 +52,7 @@ static inline void fake_session_end(struct tows_session *session)
     tows_handles_fini(&session->handles);
     tows_hold_fini(&session->hold);
     tows_ending_fini(&session->ending);
-    tows_busy_fini(&session->busy);
+    tows_completion_fini(&session->completion);
     tow_mutex_fini(&session->families.lock);
     pthread_cond_destroy(&session->transfers.changed);
     tow_mutex_fini(&session->transfers.lock);

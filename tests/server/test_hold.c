@@ -74,7 +74,7 @@ struct thing {
 static void end_thing(struct tows_session *s, struct tows_hold_ending *ending)
 {
     struct thing *thing = (struct thing *)ending;
-    thing->in_flight = atomic_load(&s->busy.in_flight);
+    thing->in_flight = atomic_load(&s->completion.in_flight);
     atomic_store(&thing->ended, true);
 }
 

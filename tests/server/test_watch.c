@@ -3,6 +3,7 @@
 #include "base/mutex.h"
 #include "cmocka_all.h"
 
+#include <pthread.h>
 #include <semaphore.h>
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -14,7 +15,7 @@
 #include "gen/event.h"
 #include "fake_session.h"
 #include "server/session/session.h"
-#include "server/session/watch.h"
+#include "server/session/completion.h"
 #include "transport/line.h"
 #include "wire/control.h"
 #include "wire/id.h"
@@ -28,6 +29,7 @@ static struct tow_driver driver;
 static uint64_t event_id;
 static sem_t stands, go;
 static _Atomic CUresult answer; /* what the driver says of the event */
+static atomic_uint answers;     /* how often it has */
 
 static CUresult fake_current(CUcontext context)
 {
@@ -42,6 +44,7 @@ static CUresult fake_query(CUevent event)
     sem_post(&stands);
     sem_wait(&go);
     sem_post(&go);
+    atomic_fetch_add(&answers, 1);
     return atomic_load(&answer);
 }
 
@@ -54,6 +57,7 @@ static int begin(void **state)
     sem_init(&stands, 0, 0);
     sem_init(&go, 0, 0);
     atomic_store(&answer, CUDA_ERROR_NOT_READY);
+    atomic_store(&answers, 0);
     struct tow_line *line = NULL;
     assert_int_equal(tow_line_pair(&client, &line), 0);
     session = fake_session_make(&driver, line);
@@ -89,7 +93,7 @@ static void await_event(void)
                               .status = CUDA_ERROR_NOT_READY};
     call.in = tow_dec_init(body, sizeof body);
     const struct tows_handle_entry *entry = tows_handles_find(&session->handles, event_id);
-    tows_watch_event(&call, event_id, entry->handle);
+    tows_completion_await_event(&call, event_id, entry->handle);
     assert_false(call.malformed);
 }
 
@@ -122,7 +126,7 @@ static void a_reply_that_cannot_wait_sends_the_client_to_ask(void **state)
     (void)state;
     await_event();
     sem_wait(&stands);
-    tows_watch_sweep(session);
+    tows_completion_sweep(session);
     assert_true(next_told());
     /* It is told all the same once it is done. */
     atomic_store(&answer, CUDA_SUCCESS);
@@ -138,11 +142,37 @@ static void what_is_done_is_told_before_a_reply(void **state)
     await_event();
     sem_wait(&stands);
     atomic_store(&answer, CUDA_SUCCESS);
-    tows_watch_sweep(session);
+    tows_completion_sweep(session);
     /* A watcher that has lost its processor in the driver is the case above: its doubt comes first.
      */
     while (next_told()) {
     }
+}
+
+static void *drop_thread(void *arg)
+{
+    const struct tows_handle_entry *entry = tows_handles_find(&session->handles, event_id);
+    (void)arg;
+    tows_completion_drop(session, entry->handle);
+    assert_int_not_equal(atomic_load(&answers), 0); /* it was asked for no longer than that */
+    return NULL;
+}
+
+/* The leading thread goes on meanwhile: it gives up what is asked for only when that is over. */
+static void who_stands_in_the_driver_holds_up_nobody_else(void **state)
+{
+    (void)state;
+    static uint8_t other;
+    pthread_t thread;
+    await_event();
+    sem_wait(&stands);
+    await_event();
+    tows_completion_drop(session, &other);
+    assert_int_equal(atomic_load(&answers), 0);
+    assert_int_equal(pthread_create(&thread, NULL, drop_thread, NULL), 0);
+    sem_post(&go);
+    assert_int_equal(pthread_join(thread, NULL), 0);
+    assert_true(next_told()); /* it was dropped: the client asks */
 }
 
 int main(void)
@@ -151,6 +181,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(a_reply_that_cannot_wait_sends_the_client_to_ask, begin,
                                         end),
         cmocka_unit_test_setup_teardown(what_is_done_is_told_before_a_reply, begin, end),
+        cmocka_unit_test_setup_teardown(who_stands_in_the_driver_holds_up_nobody_else, begin, end),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

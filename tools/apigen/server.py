@@ -225,7 +225,7 @@ def source(model, family):
     w.include("<string.h>")
     includes = []
     if any("before" in f.calls for f in family.functions):
-        includes = ["server/copy/mirror.h", "server/session/busy.h", "server/session/watch.h"]
+        includes = ["server/copy/mirror.h", "server/session/completion.h"]
     w.include("gen/server_api.h", f"gen/{family.name}_server.h", *includes, "server/session/serve.h")
     travelling = [f for f in family.functions if not f.stub and not f.local]
     for f in travelling:

@@ -18,7 +18,6 @@
 #include "base/mutex.h"
 #include "gen/copy.h"
 #include "gen/memory_server.h"
-#include "gen/stream.h"
 #include "server/session/session.h"
 #include "wire/share.h"
 
@@ -211,22 +210,10 @@ struct tow_share_note *tows_share_take_note(struct tows_serve *call, uint32_t *r
     return note;
 }
 
-void tows_share_leave_note(struct tows_serve *call, struct tow_share_note *note, uint32_t value,
-                           CUstream stream)
-{
-    if (call->status == CUDA_SUCCESS) {
-        call->status = tow_drive(call->driver, cuStreamWriteValue32_v2)(
-            stream, (CUdeviceptr)(uintptr_t)&note->done, value, 0);
-    }
-    if (call->status != CUDA_SUCCESS) {
-        atomic_store_explicit(&note->refused, value, memory_order_release);
-    }
-}
-
 void tows_share_noted(struct tows_serve *call, struct tow_share_note *note, uint32_t value,
                       bool host_is_source, uint64_t size, CUstream stream)
 {
-    tows_share_leave_note(call, note, value, stream);
+    tows_completion_put(call, note, value, stream);
     /* The program looks at the note and goes on when the copy is done: a worker that has gone to
      * sleep by then makes it wait for longer than a copy of that size may lose. */
     if (size >= EXPECTED_MIN) {

@@ -28,8 +28,5 @@ void tows_share_copy(struct tows_serve *call, bool host_is_source, CUdeviceptr d
 struct tow_share_note *tows_share_take_note(struct tows_serve *call, uint32_t *ret_value);
 void tows_share_noted(struct tows_serve *call, struct tow_share_note *note, uint32_t value,
                       bool host_is_source, uint64_t size, CUstream stream);
-/* The stream writes the note when it gets there; or it is refused at once. */
-void tows_share_leave_note(struct tows_serve *call, struct tow_share_note *note, uint32_t value,
-                           CUstream stream);
 
 #endif

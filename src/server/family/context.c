@@ -11,7 +11,7 @@
 #include "server/session/session.h"
 #include "server/copy/share.h"
 #include "server/session/transfer.h"
-#include "server/session/watch.h"
+#include "server/session/completion.h"
 #include "wire/id.h"
 
 /* What the client keeps of a context it has got; towc_context_take_facts in
@@ -198,7 +198,7 @@ CUresult tows_context_drop(struct tows_session *session, uint64_t id)
     tows_session_drop_context(session, drop.context);
     tows_share_drop_context(session, drop.context);
     tows_handles_each(&session->handles, TOW_H_NONE, drop_entry, &drop);
-    tows_watch_drop_context(session, drop.context);
+    tows_completion_drop_context(session, drop.context);
     tows_session_forget_current();
     /* All of the above goes by the context's number, and may need its device's primary context. */
     tows_handles_ended(&session->handles, id);

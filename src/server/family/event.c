@@ -4,7 +4,7 @@
 #include "server/copy/download.h"
 #include "server/session/session.h"
 #include "server/copy/note.h"
-#include "server/session/watch.h"
+#include "server/session/completion.h"
 
 /* What follows a record of an event that the program looks at: over shared memory an address and a
  * value, a note that the stream writes behind it; else a slip and a value, of which the client is
@@ -22,7 +22,7 @@ void tows_serve_cuEventRecord(struct tows_serve *call)
     if (tow_dec_left(&call->in) >= NOTE_SIZE) {
         tows_share_note(call, stream);
     } else if (tow_dec_left(&call->in) >= SLIP_SIZE) {
-        tows_watch_event(call, id, event);
+        tows_completion_await_event(call, id, event);
     }
 }
 
@@ -35,7 +35,7 @@ void tows_serve_cuEventQuery(struct tows_serve *call)
     }
     call->status = tow_drive(call->driver, cuEventQuery)(event);
     if (call->status == CUDA_ERROR_NOT_READY && tow_dec_left(&call->in) >= SLIP_SIZE) {
-        tows_watch_event(call, id, event);
+        tows_completion_await_event(call, id, event);
     }
 }
 

@@ -2,7 +2,7 @@
 /* Handlers of streams that are not generated. */
 #include "gen/stream_server.h"
 #include "server/session/session.h"
-#include "server/session/watch.h"
+#include "server/session/completion.h"
 
 /* A client that is told "not ready" may want to hear when that changes. */
 void tows_serve_cuStreamQuery(struct tows_serve *call)
@@ -14,6 +14,6 @@ void tows_serve_cuStreamQuery(struct tows_serve *call)
     }
     call->status = tow_drive(call->driver, cuStreamQuery)(stream);
     if (call->status == CUDA_ERROR_NOT_READY && tow_dec_left(&call->in) > 0) {
-        tows_watch_stream(call, id, stream);
+        tows_completion_await_stream(call, id, stream);
     }
 }

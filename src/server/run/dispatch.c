@@ -19,7 +19,7 @@
 #include "server/run/side.h"
 #include "server/session/session.h"
 #include "server/session/transfer.h"
-#include "server/session/watch.h"
+#include "server/session/completion.h"
 #include "wire/limits.h"
 
 /* A thread that has answered a call looks out for the next one this long: calls that wait come in
@@ -30,7 +30,7 @@ void tows_session_release(struct tows_session *session)
 {
     tows_side_end(session);
     tows_hostfn_end(session);
-    tows_watch_end(session);
+    tows_completion_end(session);
 }
 
 /* ---- carrying out ---- */
@@ -63,11 +63,11 @@ static void call_init(struct tows_serve *call, struct tows_session *session, con
     call->in = tow_frame_body(at, frame);
     call->out_start = (uint8_t *)call->small;
     call->out = tow_enc_init(call->small, sizeof call->small);
-    call->status = CUDA_SUCCESS;
-    call->malformed = false;
     call->blocks = NULL;
+    call->status = CUDA_SUCCESS;
     call->held = 0;
     call->streams = 0;
+    call->malformed = false;
 }
 
 struct block_head {
@@ -115,7 +115,7 @@ static void dispatch_reply(struct tows_serve *call)
             tows_mirror_pull(session);
         }
         if (call->status == CUDA_SUCCESS && (info->flags & TOW_FN_SYNCS)) {
-            tows_watch_sweep(session);
+            tows_completion_sweep(session);
             /* An earlier call's: what this one brings has come all the same. */
             call->status = tows_session_take_deferred(session, call->frame.thread);
         }
@@ -178,11 +178,12 @@ static bool is_quick(struct tows_session *session, const uint8_t *at, const stru
     unsigned flags = info != NULL ? info->flags : 0;
     if ((flags & TOW_FN_QUICK_IDLE) == 0) {
         /* A call beside this one may wait for the device, and keep others out of the driver. */
-        return (flags & TOW_FN_QUICK) != 0 && atomic_load(&session->busy.in_flight) == 0;
+        return (flags & TOW_FN_QUICK) != 0 && atomic_load(&session->completion.in_flight) == 0;
     }
     struct tows_serve call;
     call_init(&call, session, at, frame);
-    return tows_session_enter(session, frame->context) == CUDA_SUCCESS && tows_busy_idle(&call);
+    return tows_session_enter(session, frame->context) == CUDA_SUCCESS &&
+           tows_completion_idle(&call);
 }
 
 /* Leads: serves no-reply commands until one comes whose caller waits. That one is copied to *copy
@@ -193,6 +194,9 @@ static int dispatch_lead(struct tows_session *session, uint8_t *copy, struct tow
         const uint8_t *at = NULL;
         size_t available = 0;
         struct tow_frame frame;
+        if (atomic_load_explicit(&session->side.overtakes, memory_order_relaxed) != 0) {
+            tows_side_pass(session);
+        }
         int error =
             tow_line_peek(session->line, TOW_FRAME_HEADER, TOW_TIME_FOREVER, &at, &available);
         if (error < 0) {
@@ -333,7 +337,7 @@ static void *serve_thread(void *arg)
             tow_mutex_lock(&session->lead.lock);
             break;
         }
-        atomic_fetch_add(&session->busy.in_flight, 1);
+        atomic_fetch_add(&session->completion.in_flight, 1);
         tow_mutex_lock(&session->lead.lock);
         error = pass_lead(session);
         tow_mutex_unlock(&session->lead.lock);
@@ -341,8 +345,8 @@ static void *serve_thread(void *arg)
             tows_session_end(session, error);
         } else {
             carry_out(&call);
-            tows_busy_again(&call);
-            atomic_fetch_sub(&session->busy.in_flight, 1);
+            tows_completion_use_again(&call);
+            atomic_fetch_sub(&session->completion.in_flight, 1);
             if (call.malformed) {
                 tows_session_end(session, -EPROTO);
             } else {

@@ -84,7 +84,7 @@ static void session_destroy(struct tows_session *session)
     tows_session_end_states(session);
     tows_session_end_threads(session);
     tows_handles_fini(&session->handles);
-    tows_busy_fini(&session->busy);
+    tows_completion_fini(&session->completion);
     tow_mutex_fini(&session->lead.lock);
     pthread_cond_destroy(&session->lead.free);
     tow_mutex_fini(&session->reply_lock);
@@ -111,7 +111,7 @@ static int session_create(struct tow_line *line, struct tow_backend *backend,
     session->options = options;
     session->stats = options->stats != NULL ? options->stats : &session->own_stats;
     session->on_end = tows_session_release;
-    tows_busy_init(&session->busy);
+    tows_completion_init(&session->completion);
     tows_hold_init(&session->hold);
     tows_ending_init(&session->ending);
     tow_mutex_init(&session->lead.lock, SERVER_LEAD);

@@ -15,26 +15,49 @@
 
 /* How long the session's own line stands still before it is overtaken. */
 #define STILL_NS (5 * TOW_TIME_MS)
-#define NAP_NS (20 * TOW_TIME_US)
+/* The leader may see a moment too late that somebody waits, and then read nothing more for a while.
+ */
+#define LOOK_NS TOW_TIME_MS
 /* The client uses the side line once it is welcome, which is a moment before it is read. */
 #define BEGIN_NS (5 * TOW_TIME_S)
+
+static uint64_t taken_bytes(struct tows_session *session)
+{
+    struct tow_line_stats stats;
+    tow_line_get_stats(session->line, &stats);
+    return stats.bytes_in;
+}
 
 /* What the program did before a function ended comes before that end here, too: all that went out
  * on the session's own line up to `behind`. Unless it stands still: then perhaps in the driver,
  * which waits for the function. */
 static void let_pass(struct tows_session *session, uint64_t behind)
 {
-    struct tow_line_stats stats;
-    tow_line_get_stats(session->line, &stats);
-    uint64_t taken = stats.bytes_in;
-    int64_t since = tow_time_now_ns();
-    while (taken < behind && tow_time_now_ns() - since < STILL_NS) {
-        tow_time_sleep(NAP_NS);
-        tow_line_get_stats(session->line, &stats);
-        if (stats.bytes_in != taken) {
-            taken = stats.bytes_in;
-            since = tow_time_now_ns();
+    uint64_t taken = taken_bytes(session);
+    if (taken >= behind) {
+        return;
+    }
+    int64_t now = tow_time_now_ns(), since = now;
+    tow_mutex_lock(&session->side.lock);
+    atomic_store(&session->side.overtakes, behind);
+    for (uint64_t before = taken; (taken = taken_bytes(session)) < behind; before = taken) {
+        now = tow_time_now_ns();
+        since = taken != before ? now : since;
+        if (now - since >= STILL_NS) {
+            break;
         }
+        tow_mutex_wait_until(&session->side.lock, &session->side.changed, now + LOOK_NS);
+    }
+    atomic_store(&session->side.overtakes, 0);
+    tow_mutex_unlock(&session->side.lock);
+}
+
+void tows_side_pass(struct tows_session *session)
+{
+    if (taken_bytes(session) >= atomic_load(&session->side.overtakes)) {
+        tow_mutex_lock(&session->side.lock);
+        pthread_cond_broadcast(&session->side.changed);
+        tow_mutex_unlock(&session->side.lock);
     }
 }
 

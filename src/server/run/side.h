@@ -19,6 +19,9 @@ int tows_side_begin(struct tows_session *session, struct tow_line *line);
 int tows_side_take(struct tows_session *session, const uint8_t *at, const struct tow_frame *frame);
 /* A FENCE frame on the session's own line: until so many MIRROR frames were taken. */
 int tows_side_await(struct tows_session *session, const uint8_t *at, const struct tow_frame *frame);
+/* By the leader, which takes bytes of the session's own line that the side line's reader waits for
+ * (side.overtakes). */
+void tows_side_pass(struct tows_session *session);
 /* The session ends: nobody waits any more. */
 void tows_side_end(struct tows_session *session);
 

@@ -1,21 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Keeps which streams of a context have got work since they were last known to be empty. */
-#include "server/session/busy.h"
+#include "server/session/completion.h"
 
 #include "base/mutex.h"
 #include "server/session/serve.h"
 #include "server/session/session.h"
-#include "gen/graph.h"
-#include "gen/stream.h"
 
-void tows_busy_init(struct tows_busy *busy)
+void tows_completion_init(struct tows_completion *completion)
 {
-    tow_mutex_init(&busy->lock, SERVER_BUSY);
+    tow_mutex_init(&completion->busy.lock, SERVER_BUSY);
 }
 
-void tows_busy_fini(struct tows_busy *busy)
+void tows_completion_fini(struct tows_completion *completion)
 {
-    tow_mutex_fini(&busy->lock);
+    tow_mutex_fini(&completion->busy.lock);
 }
 
 /* Default streams are one for each context, or for each of its threads; no minted id has the
@@ -34,63 +32,63 @@ static uint64_t key_of(const struct tow_frame *frame, uint64_t stream)
     }
 }
 
-static void busy_add(struct tows_busy *busy, const struct tow_frame *frame, uint64_t key,
-                     uint64_t stream)
+static void busy_add(struct tows_completion *completion, const struct tow_frame *frame,
+                     uint64_t key, uint64_t stream)
 {
-    tow_mutex_lock(&busy->lock);
+    tow_mutex_lock(&completion->busy.lock);
     unsigned i = 0;
     uint64_t there = 0;
-    while (i < TOW_BUSY_MAX && (there = atomic_load(&busy->keys[i])) != 0 && there != key) {
+    while (i < TOW_BUSY_MAX && (there = atomic_load(&completion->busy.keys[i])) != 0 &&
+           there != key) {
         i++;
     }
     if (i == TOW_BUSY_MAX) {
-        busy->many = true;
+        completion->busy.many = true;
     } else if (there == 0) {
-        busy->at[i].stream = stream;
-        busy->at[i].context = frame->context;
-        busy->at[i].thread = frame->thread;
-        atomic_store(&busy->keys[i], key);
+        completion->busy.at[i].stream = stream;
+        completion->busy.at[i].context = frame->context;
+        completion->busy.at[i].thread = frame->thread;
+        atomic_store(&completion->busy.keys[i], key);
     }
-    tow_mutex_unlock(&busy->lock);
+    tow_mutex_unlock(&completion->busy.lock);
 }
 
-void tows_busy_use(struct tows_serve *call, uint64_t stream)
+void tows_completion_use(struct tows_serve *call, uint64_t stream)
 {
-    struct tows_busy *busy = &call->session->busy;
+    struct tows_completion *completion = &call->session->completion;
     uint64_t key = key_of(&call->frame, stream);
     call->streams++;
     call->stream = stream;
     for (unsigned i = 0; i < TOW_BUSY_MAX; i++) {
-        if (atomic_load_explicit(&busy->keys[i], memory_order_relaxed) == key) {
+        if (atomic_load_explicit(&completion->busy.keys[i], memory_order_relaxed) == key) {
             return;
         }
     }
-    busy_add(busy, &call->frame, key, stream);
+    busy_add(completion, &call->frame, key, stream);
 }
 
-void tows_busy_again(struct tows_serve *call)
+void tows_completion_use_again(struct tows_serve *call)
 {
     if (call->streams == 1) {
-        tows_busy_use(call, call->stream);
+        tows_completion_use(call, call->stream);
     } else if (call->streams > 1) {
-        tows_busy_lose(call->session);
+        tows_completion_lose(call->session);
     }
 }
 
-/* With the lock held: the driver's stream of an entry; false if it has ended. */
-static bool busy_resolve(struct tows_session *session, unsigned i, CUstream *ret_stream)
+/* The driver's stream of an entry; false if it has ended. */
+static bool busy_resolve(struct tows_session *session, const struct tows_busy_stream *at,
+                         CUstream *ret_stream)
 {
-    const struct tows_busy *busy = &session->busy;
-    uint64_t id = busy->at[i].stream;
-    if (id < 2) {
-        *ret_stream = (CUstream)(uintptr_t)id;
+    if (at->stream < 2) {
+        *ret_stream = (CUstream)(uintptr_t)at->stream;
         return true;
     }
-    if (id == 2) {
-        return tows_session_thread_stream(session, busy->at[i].thread, busy->at[i].context,
-                                          ret_stream) == CUDA_SUCCESS;
+    if (at->stream == 2) {
+        return tows_session_thread_stream(session, at->thread, at->context, ret_stream) ==
+               CUDA_SUCCESS;
     }
-    const struct tows_handle_entry *entry = tows_handles_find(&session->handles, id);
+    const struct tows_handle_entry *entry = tows_handles_find(&session->handles, at->stream);
     if (entry == NULL || entry->error != CUDA_SUCCESS) {
         return false;
     }
@@ -98,83 +96,123 @@ static bool busy_resolve(struct tows_session *session, unsigned i, CUstream *ret
     return true;
 }
 
-/* With the lock held. */
-static void take_out(struct tows_busy *busy, unsigned i)
+/* What may have work, as it is now. Calls beside the leader do not look, so only uploads add to it
+ * while the driver is asked; streams end only when the leader says so. */
+struct busy_list {
+    uint64_t keys[TOW_BUSY_MAX];
+    struct tows_busy_stream at[TOW_BUSY_MAX];
+    unsigned count;
+    bool known; /* these are all, and of the context */
+};
+
+static struct busy_list busy_look(struct tows_completion *completion, uint32_t context)
 {
-    for (; i + 1 < TOW_BUSY_MAX; i++) {
-        busy->at[i] = busy->at[i + 1];
-        atomic_store(&busy->keys[i], atomic_load(&busy->keys[i + 1]));
+    struct busy_list list = {.count = 0};
+    tow_mutex_lock(&completion->busy.lock);
+    list.known = !completion->busy.many;
+    while (list.count < TOW_BUSY_MAX) {
+        uint64_t key = atomic_load(&completion->busy.keys[list.count]);
+        if (key == 0) {
+            break;
+        }
+        list.keys[list.count] = key;
+        list.at[list.count] = completion->busy.at[list.count];
+        list.known = list.known && list.at[list.count].context == context;
+        list.count++;
     }
-    atomic_store(&busy->keys[i], 0);
+    tow_mutex_unlock(&completion->busy.lock);
+    return list;
 }
 
-bool tows_busy_idle(struct tows_serve *call)
+static void busy_take_out(struct tows_completion *completion, uint64_t key)
 {
-    struct tows_busy *busy = &call->session->busy;
-    if (atomic_load(&busy->in_flight) != 0) {
+    unsigned i = 0;
+    tow_mutex_lock(&completion->busy.lock);
+    while (i < TOW_BUSY_MAX && atomic_load(&completion->busy.keys[i]) != key) {
+        i++;
+    }
+    for (; i + 1 < TOW_BUSY_MAX; i++) {
+        completion->busy.at[i] = completion->busy.at[i + 1];
+        atomic_store(&completion->busy.keys[i], atomic_load(&completion->busy.keys[i + 1]));
+    }
+    if (i < TOW_BUSY_MAX) {
+        atomic_store(&completion->busy.keys[i], 0);
+    }
+    tow_mutex_unlock(&completion->busy.lock);
+}
+
+/* False if it has ended. An entry that is through is taken out. */
+static bool busy_ask(struct tows_serve *call, const struct busy_list *list, unsigned i,
+                     bool *ret_through)
+{
+    CUstream stream = NULL;
+    if (!busy_resolve(call->session, &list->at[i], &stream)) {
         return false;
     }
-    tow_mutex_lock(&busy->lock);
-    bool idle = !busy->many;
-    while (idle && atomic_load(&busy->keys[0]) != 0) {
-        CUstream stream = NULL;
-        CUstreamCaptureStatus capture = CU_STREAM_CAPTURE_STATUS_ACTIVE;
-        /* A question would end a capture. */
-        idle = busy->at[0].context == call->frame.context &&
-               busy_resolve(call->session, 0, &stream) &&
-               tow_drive(call->driver, cuStreamIsCapturing)(stream, &capture) == CUDA_SUCCESS &&
-               capture == CU_STREAM_CAPTURE_STATUS_NONE &&
-               tow_drive(call->driver, cuStreamQuery)(stream) == CUDA_SUCCESS;
+    *ret_through = tows_completion_ask(call->driver, stream) == CUDA_SUCCESS;
+    if (*ret_through) {
+        busy_take_out(&call->session->completion, list->keys[i]);
+    }
+    return true;
+}
+
+bool tows_completion_idle(struct tows_serve *call)
+{
+    struct tows_completion *completion = &call->session->completion;
+    if (atomic_load(&completion->in_flight) != 0) {
+        return false;
+    }
+    struct busy_list list = busy_look(completion, call->frame.context);
+    bool idle = list.known;
+    while (idle && list.count > 0) {
+        for (unsigned i = 0; idle && i < list.count; i++) {
+            bool through = false;
+            idle = busy_ask(call, &list, i, &through) && through;
+        }
         if (idle) {
-            take_out(busy, 0);
+            list = busy_look(completion, call->frame.context); /* uploads may have added to it */
+            idle = list.known;
         }
     }
-    tow_mutex_unlock(&busy->lock);
     return idle;
 }
 
-bool tows_busy_last(struct tows_serve *call, CUstream *ret_stream, bool *ret_idle)
+bool tows_completion_last(struct tows_serve *call, CUstream *ret_stream, bool *ret_idle)
 {
-    struct tows_busy *busy = &call->session->busy;
+    struct tows_completion *completion = &call->session->completion;
     /* A call beside the leader may give work to a stream that was just seen idle. */
-    if (atomic_load(&busy->in_flight) != 0) {
+    if (atomic_load(&completion->in_flight) != 0) {
         return false;
     }
-    tow_mutex_lock(&busy->lock);
-    unsigned count = 0;
-    bool known = !busy->many;
-    while (count < TOW_BUSY_MAX && atomic_load(&busy->keys[count]) != 0) {
-        known = known && busy->at[count].context == call->frame.context;
-        count++;
+    struct busy_list list = busy_look(completion, call->frame.context);
+    unsigned left = list.count;
+    for (unsigned i = list.count; list.known && left > 1 && i-- > 0;) {
+        bool through = false;
+        list.known = busy_ask(call, &list, i, &through);
+        left -= through;
     }
-    for (unsigned i = count; known && count > 1 && i-- > 0;) {
-        CUstream stream = NULL;
-        known = busy_resolve(call->session, i, &stream);
-        if (known && tow_drive(call->driver, cuStreamQuery)(stream) == CUDA_SUCCESS) {
-            take_out(busy, i);
-            count--;
-        }
+    if (list.known && list.count > 1) {
+        list = busy_look(completion, call->frame.context);
     }
-    known = known && count <= 1 && (count == 0 || busy_resolve(call->session, 0, ret_stream));
-    *ret_idle = count == 0;
-    tow_mutex_unlock(&busy->lock);
-    return known;
+    *ret_idle = list.count == 0;
+    return list.known && list.count <= 1 &&
+           (list.count == 0 || busy_resolve(call->session, &list.at[0], ret_stream));
 }
 
-void tows_busy_forget(struct tows_session *session)
+void tows_completion_forget(struct tows_session *session)
 {
-    struct tows_busy *busy = &session->busy;
-    tow_mutex_lock(&busy->lock);
+    struct tows_completion *completion = &session->completion;
+    tow_mutex_lock(&completion->busy.lock);
     for (unsigned i = 0; i < TOW_BUSY_MAX; i++) {
-        atomic_store(&busy->keys[i], 0);
+        atomic_store(&completion->busy.keys[i], 0);
     }
-    busy->many = false;
-    tow_mutex_unlock(&busy->lock);
+    completion->busy.many = false;
+    tow_mutex_unlock(&completion->busy.lock);
 }
 
-void tows_busy_lose(struct tows_session *session)
+void tows_completion_lose(struct tows_session *session)
 {
-    tow_mutex_lock(&session->busy.lock);
-    session->busy.many = true;
-    tow_mutex_unlock(&session->busy.lock);
+    tow_mutex_lock(&session->completion.busy.lock);
+    session->completion.busy.many = true;
+    tow_mutex_unlock(&session->completion.busy.lock);
 }

@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "wire/id.h"
-#include "server/session/busy.h"
+#include "server/session/completion.h"
 #include "server/session/session.h"
 #include "server/session/transfer.h"
 #include "gen/memory.h"
@@ -91,7 +91,7 @@ void *tows_serve_handle(struct tows_serve *call, enum tow_handle_kind kind, uint
 {
     void *handle = NULL;
     if (kind == TOW_H_STREAM) {
-        tows_busy_use(call, id);
+        tows_completion_use(call, id);
     }
     if (id == 0) {
         return NULL;

@@ -29,13 +29,14 @@ struct tows_serve {
     struct tow_frame frame; /* header of the command: kind, thread, context, seq */
     struct tow_dec in;
     struct tow_enc out; /* body of the reply */
-    CUresult status;
-    bool malformed;                  /* the peer broke the protocol: the session ends */
+    /* All zeros at first, in one go: what a launch pays. */
     struct tows_serve_block *blocks; /* memory that lives as long as the call */
-    unsigned held;                   /* see hold.h */
+    CUresult status;
+    unsigned held;    /* see hold.h */
+    unsigned streams; /* how many it named; see completion.h */
+    bool malformed;   /* the peer broke the protocol: the session ends */
     struct tows_handle_taken claimed;
-    unsigned streams; /* how many it named; see busy.h */
-    uint64_t stream;  /* the last of them */
+    uint64_t stream; /* the last of them */
     uint8_t *out_start;
     uint64_t small[64];
 };

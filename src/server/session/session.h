@@ -13,7 +13,7 @@
 
 #include "backend/backend.h"
 #include "base/mutex.h"
-#include "server/session/busy.h"
+#include "server/session/completion.h"
 #include "server/session/ending.h"
 #include "server/session/handles.h"
 #include "server/session/hold.h"
@@ -112,7 +112,7 @@ struct tows_session {
     struct tows_session_stats own_stats;
     tows_serve_fn *table[TOW_FN_LIMIT];
     struct tows_handles handles;
-    struct tows_busy busy;
+    struct tows_completion completion;
     struct tows_hold hold;
     struct tows_ending ending;
 
@@ -157,10 +157,13 @@ struct tows_session {
 
     struct {
         struct tow_mutex lock;  /* guards all here */
-        pthread_cond_t changed; /* a MIRROR frame was taken, or no more will be */
+        pthread_cond_t changed; /* a MIRROR frame was taken, or no more will be; or enough bytes */
         struct tow_line *line;  /* owned; NULL: none; set once */
         uint64_t mirrors;       /* MIRROR frames taken from it */
         bool ended;
+        /* Its reader waits until the leader has taken that many bytes of the session's own line; 0:
+         * it does not. The leader looks without the lock. */
+        _Atomic uint64_t overtakes;
     } side; /* run/side.c's */
 
     atomic_bool shares_events; /* other sessions may wait for events that this one recorded */

@@ -117,7 +117,7 @@ void tows_session_drop_thread(struct tows_session *session, uint16_t thread)
     session->client_threads.table[thread] = NULL;
     tow_mutex_unlock(&session->client_threads.lock);
     if (t != NULL && t->stream_count > 0) {
-        tows_busy_lose(session); /* what they were given goes on */
+        tows_completion_lose(session); /* what they were given goes on */
         tows_transfer_settle(session);
     }
     for (unsigned i = 0; t != NULL && i < t->stream_count; i++) {

@@ -1,20 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The thread that asks the driver about what the client awaits, ever less often. */
-#include "server/session/watch.h"
+#include "server/session/completion.h"
 
+#include <errno.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/prctl.h>
-#include <time.h>
 
 #include "base/clock.h"
 #include "base/mutex.h"
 #include "base/thread.h"
 #include "gen/event.h"
-#include "gen/graph.h"
-#include "gen/stream.h"
+#include "server/session/serve.h"
 #include "server/session/session.h"
 #include "wire/control.h"
 #include "wire/id.h"
@@ -28,7 +28,7 @@
 #define NAP_SHORT_NS (100 * TOW_TIME_US)
 
 /* How long a reply is held up at most. */
-#define LOCK_MAX_NS (5 * TOW_TIME_MS)
+#define TURN_MAX_NS (5 * TOW_TIME_MS)
 
 enum outcome { PENDING, DONE, REFUSED };
 
@@ -44,11 +44,13 @@ struct slip {
 
 struct watches {
     struct tows_session *session; /* borrowed: ends after us */
-    /* Guards the rest; count and owed are looked at without it. Held while the driver is asked, so
-     * that nothing is destroyed meanwhile, but not while something is sent: the leading thread
-     * takes it, and the client may not be reading. */
-    struct tow_mutex lock;
-    pthread_cond_t changed; /* something new is awaited, the thread is to end, or has ended */
+    struct tow_mutex lock;        /* guards the rest; count and owed are looked at without it */
+    pthread_cond_t changed;       /* something new is awaited, the thread is to end, or has ended */
+    /* One thread at a time asks the driver, for all that is awaited, and holds no lock meanwhile.
+     * What it asks for stays until it has: whoever ends that waits. */
+    bool asking;
+    const struct slip *asked; /* borrowed from who asks; NULL: nothing just now */
+    pthread_cond_t answered;  /* either has changed */
     atomic_uint count;
     uint16_t listed[TOW_WATCH_MAX]; /* slips that are awaited, or of which the client is not told */
     _Atomic uint32_t owed[TOW_WATCH_MAX]; /* of each slip: its value while it is listed, else 0 */
@@ -75,6 +77,7 @@ static void watches_fini(struct tows_session *session, void *opaque)
     watch_stop(watches);
     tow_mutex_fini(&watches->lock);
     pthread_cond_destroy(&watches->changed);
+    pthread_cond_destroy(&watches->answered);
 }
 
 static void watches_init(struct tows_session *session, void *opaque)
@@ -83,27 +86,17 @@ static void watches_init(struct tows_session *session, void *opaque)
     watches->session = session;
     tow_mutex_init(&watches->lock, SERVER_WATCHES);
     tow_cond_init(&watches->changed);
+    tow_cond_init(&watches->answered);
 }
 
 /* ---- asking the driver ---- */
-
-/* Asking for a stream that captures would end the capture. */
-static CUresult ask_stream(const struct tow_driver *driver, CUstream stream)
-{
-    CUstreamCaptureStatus capture = CU_STREAM_CAPTURE_STATUS_NONE;
-    CUresult status = tow_drive(driver, cuStreamIsCapturing)(stream, &capture);
-    if (status == CUDA_SUCCESS && capture != CU_STREAM_CAPTURE_STATUS_NONE) {
-        status = CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
-    }
-    return status == CUDA_SUCCESS ? tow_drive(driver, cuStreamQuery)(stream) : status;
-}
 
 static enum outcome watch_ask(struct tows_session *session, const struct slip *slip)
 {
     CUresult status = tows_session_enter(session, slip->context);
     if (status == CUDA_SUCCESS) {
         status = slip->event != NULL ? tow_drive(session->driver, cuEventQuery)(slip->event)
-                                     : ask_stream(session->driver, slip->stream);
+                                     : tows_completion_ask(session->driver, slip->stream);
     }
     if (status == CUDA_ERROR_NOT_READY) {
         return PENDING;
@@ -112,27 +105,49 @@ static enum outcome watch_ask(struct tows_session *session, const struct slip *s
     return status == CUDA_SUCCESS && !tows_session_owes(session, slip->thread) ? DONE : REFUSED;
 }
 
-/* With the lock held: asks for all, and again if any was done: one that was asked for before it may
- * be done for as long, and the client may know that. */
+/* With the lock held and the turn to ask: asks for one, and gives the lock back meanwhile. True if
+ * it is not pending any more. */
+static bool watch_ask_for(struct watches *watches, unsigned number)
+{
+    struct slip asked = watches->slips[number];
+    watches->asked = &asked;
+    tow_mutex_unlock(&watches->lock);
+    enum outcome outcome = watch_ask(watches->session, &asked);
+    tow_mutex_lock(&watches->lock);
+    watches->asked = NULL;
+    pthread_cond_broadcast(&watches->answered);
+    struct slip *slip = &watches->slips[number];
+    if (slip->value == asked.value && slip->outcome == PENDING) {
+        slip->outcome = outcome;
+    }
+    return outcome != PENDING;
+}
+
+/* With the lock held: asks for all that is awaited now, and again if any was done: one that was
+ * asked for before it may be done for as long, and the client may know that. */
 static void watch_collect(struct watches *watches, struct tow_done *ret_done)
 {
+    uint16_t listed[TOW_WATCH_MAX];
     unsigned count = atomic_load(&watches->count);
+    memcpy(listed, watches->listed, count * sizeof listed[0]);
+    watches->asking = true;
     for (bool found = true; found;) {
         found = false;
         for (unsigned i = 0; i < count; i++) {
-            struct slip *slip = &watches->slips[watches->listed[i]];
-            if (slip->outcome == PENDING) {
-                slip->outcome = watch_ask(watches->session, slip);
-                found = found || slip->outcome != PENDING;
+            const struct slip *slip = &watches->slips[listed[i]];
+            if (slip->listed && slip->outcome == PENDING) {
+                found = watch_ask_for(watches, listed[i]) || found;
             }
         }
     }
+    watches->asking = false;
+    pthread_cond_broadcast(&watches->answered);
     ret_done->count = 0;
     for (unsigned i = 0; i < count; i++) {
-        const struct slip *slip = &watches->slips[watches->listed[i]];
-        if (slip->outcome != PENDING) {
+        const struct slip *slip = &watches->slips[listed[i]];
+        if (slip->listed && slip->outcome != PENDING) {
             unsigned n = ret_done->count++;
-            ret_done->slips[n].slip = watches->listed[i];
+            ret_done->slips[n].slip = listed[i];
             ret_done->slips[n].value = slip->value;
             ret_done->slips[n].refused = slip->outcome == REFUSED;
         }
@@ -180,17 +195,16 @@ static void watch_unlist(struct watches *watches, const struct tow_done *done)
     atomic_store(&watches->count, kept);
 }
 
-/* False if somebody stands in the driver with it, for the sake of a host function perhaps, which
- * may in turn need the reply that is held up here; or waits for a processor. */
-static bool lock_soon(struct watches *watches)
+/* With the lock held: false if somebody else asks and stands in the driver, for the sake of a host
+ * function perhaps, which may in turn need the reply that is held up here; or waits for a
+ * processor. */
+static bool watch_take_turn(struct watches *watches)
 {
-    int64_t until = tow_time_deadline(LOCK_MAX_NS);
-    while (!tow_mutex_try(&watches->lock)) {
-        if (tow_time_passed(until)) {
-            return false;
+    int64_t until = tow_time_deadline(TURN_MAX_NS);
+    while (watches->asking) {
+        if (tow_mutex_wait_until(&watches->lock, &watches->answered, until) == -ETIMEDOUT) {
+            return !watches->asking;
         }
-        struct timespec nap = {0, NAP_MIN_NS};
-        nanosleep(&nap, NULL);
     }
     return true;
 }
@@ -214,19 +228,23 @@ static void send_doubt(struct watches *watches)
     }
 }
 
-void tows_watch_sweep(struct tows_session *session)
+void tows_completion_sweep(struct tows_session *session)
 {
     struct watches *watches = tows_session_state(session, TOW_SESSION_WATCH);
     if (watches == NULL || atomic_load_explicit(&watches->count, memory_order_acquire) == 0) {
         return;
     }
     struct tow_done done;
-    if (!lock_soon(watches)) {
+    tow_mutex_lock(&watches->lock);
+    bool turn = watch_take_turn(watches);
+    if (turn) {
+        watch_collect(watches, &done);
+    }
+    tow_mutex_unlock(&watches->lock);
+    if (!turn) {
         send_doubt(watches);
         return;
     }
-    watch_collect(watches, &done);
-    tow_mutex_unlock(&watches->lock);
     if (done.count > 0 && send_done(session, &done) == 0) {
         tow_mutex_lock(&watches->lock);
         watch_unlist(watches, &done);
@@ -245,6 +263,10 @@ static void *watching_thread(void *arg)
             watches->nap_ns = NAP_MAX_NS;
             tow_mutex_wait(&watches->lock, &watches->changed);
             watches->nap_ns = NAP_MIN_NS;
+            continue;
+        }
+        if (watches->asking) { /* a thread that is about to reply */
+            tow_mutex_wait(&watches->lock, &watches->answered);
             continue;
         }
         tows_session_forget_current(); /* others may have ended that context */
@@ -341,17 +363,24 @@ static void watch_await(struct tows_serve *call, uint64_t id, CUevent event, CUs
     tow_mutex_unlock(&watches->lock);
 }
 
-void tows_watch_event(struct tows_serve *call, uint64_t id, CUevent event)
+void tows_completion_await_event(struct tows_serve *call, uint64_t id, CUevent event)
 {
     watch_await(call, id, event, NULL);
 }
 
-void tows_watch_stream(struct tows_serve *call, uint64_t id, CUstream stream)
+void tows_completion_await_stream(struct tows_serve *call, uint64_t id, CUstream stream)
 {
     watch_await(call, id, NULL, stream);
 }
 
-/* The client is told to ask for those that are awaited and match. */
+static bool watch_is_of(const struct slip *slip, bool all, uint32_t context, const void *handle)
+{
+    return all || (context != 0 && slip->context == context) ||
+           (handle != NULL && (slip->event == handle || slip->stream == handle));
+}
+
+/* The client is told to ask for those that are awaited and match. When this returns the driver is
+ * not asked for one of them. */
 static void watch_refuse(struct tows_session *session, bool all, uint32_t context,
                          const void *handle)
 {
@@ -364,9 +393,7 @@ static void watch_refuse(struct tows_session *session, bool all, uint32_t contex
     bool any = false;
     for (unsigned i = 0; i < count; i++) {
         struct slip *slip = &watches->slips[watches->listed[i]];
-        if (slip->outcome == PENDING &&
-            (all || (context != 0 && slip->context == context) ||
-             (handle != NULL && (slip->event == handle || slip->stream == handle)))) {
+        if (slip->outcome == PENDING && watch_is_of(slip, all, context, handle)) {
             slip->outcome = REFUSED;
             any = true;
         }
@@ -374,25 +401,28 @@ static void watch_refuse(struct tows_session *session, bool all, uint32_t contex
     if (any) {
         watch_wake(watches);
     }
+    while (watches->asked != NULL && watch_is_of(watches->asked, all, context, handle)) {
+        tow_mutex_wait(&watches->lock, &watches->answered);
+    }
     tow_mutex_unlock(&watches->lock);
 }
 
-void tows_watch_drop(struct tows_session *session, const void *handle)
+void tows_completion_drop(struct tows_session *session, const void *handle)
 {
     watch_refuse(session, false, 0, handle);
 }
 
-void tows_watch_drop_context(struct tows_session *session, uint32_t context)
+void tows_completion_drop_context(struct tows_session *session, uint32_t context)
 {
     watch_refuse(session, false, context, NULL);
 }
 
-void tows_watch_refuse(struct tows_session *session)
+void tows_completion_refuse(struct tows_session *session)
 {
     watch_refuse(session, true, 0, NULL);
 }
 
-void tows_watch_end(struct tows_session *session)
+void tows_completion_end(struct tows_session *session)
 {
     struct watches *watches = tows_session_state(session, TOW_SESSION_WATCH);
     if (watches != NULL) {
