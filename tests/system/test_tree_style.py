@@ -38,6 +38,28 @@ MAY_CALL = {
     "src/server/daemon/worker.c": {"alloca": "the stack is to grow: grow_stack()"},
 }
 
+# Naps: file, how many, and what is waited for that cannot tell us. For a thread of ours there is a condition variable or a
+# futex (docs/inside/locks.md).
+NAPS = {
+    "src/base/clock.h": (1, "tow_time_sleep itself"),
+    "src/backend/soft/graph/graph_exec.c": (1, "memory that a kernel or the program writes"),
+    "src/cli/bench.c": (2, "time: a rate is measured"),
+    "src/client/copy/stage.c": (1, "a word that the GPU writes"),
+    "src/client/hostmem/fault.c": (1, "the kernel's memory"),
+    "src/nvml/event.c": (1, "time: the caller's own timeout"),
+    "src/nvml/state.c": (1, "another process's report"),
+    "src/server/copy/download.c": (1, "an event of the GPU's"),
+    "src/server/copy/upload.c": (2, "an event of the GPU's"),
+    "src/server/daemon/crew.c": (1, "workers' processes, with a limit"),
+    "src/server/daemon/gauge.c": (1, "time: questions keep their distance"),
+    "src/server/daemon/listener.c": (1, "descriptors that others have"),
+    "src/server/daemon/worker.c": (1, "time: a session that has no client any more gets some"),
+    "src/transport/hook.c": (1, "time: a line is made slow"),
+    "src/transport/patience.c": (1, "a server that is not there yet"),
+    "src/transport/sock.c": (1, "a queue of the kernel's, which cannot be polled"),
+    "src/transport/unix.c": (1, "the first bytes, which are peeked at: poll would return at once"),
+}
+
 
 def files(folders, *suffixes):
     return [path for folder in folders for path in sorted((t.ROOT / folder).rglob("*"))
@@ -93,6 +115,17 @@ def every_lock_is_in_the_list_and_every_row_is_a_lock():
     silent = [line for before, line in zip(above, above[1:]) if line.startswith("TOW_LOCK(") and "TOW_LOCK_OVER" in line
               and not before.rstrip().endswith("*/")]
     t.equal(silent, [], "rows with a mark and without a reason above")
+
+
+@t.test()
+def naps_are_for_what_cannot_tell_us():
+    found = {}
+    for path in files(["src"], ".c", ".h"):
+        text = code(path.read_text())
+        calls = len(re.findall(r"\b(?:tow_time_sleep|nanosleep|clock_nanosleep)\((?!int64_t)", text))
+        if calls:
+            found[str(path.relative_to(t.ROOT))] = calls
+    t.equal(found, {name: count for name, (count, _) in NAPS.items()}, "naps of each file; see NAPS here")
 
 
 def sources():

@@ -381,12 +381,19 @@ static void send_later(struct tows_session *session, struct copy_state *copies, 
     copies->open_end = &later->next;
 }
 
-static bool is_done(struct tows_session *session, const struct later *later)
+/* While sending, with the lock held, which is given back where the driver must be asked: only who
+ * sends takes something out of the list. */
+static bool is_done(struct tows_session *session, struct copy_state *copies,
+                    const struct later *later)
 {
-    if (!later->piece->marked) {
-        tows_session_enter(session, later->piece->context); /* the courier's thread has none */
+    if (later->piece->marked) {
+        return tows_pinned_is_marked(later->piece, session->driver);
     }
-    return tows_pinned_is_marked(later->piece, session->driver);
+    tow_mutex_unlock(&copies->lock);
+    tows_session_enter(session, later->piece->context); /* the courier's thread has none */
+    bool done = tows_pinned_is_marked(later->piece, session->driver);
+    tow_mutex_lock(&copies->lock);
+    return done;
 }
 
 /* While sending: in the order of their commands, those that are done. */
@@ -397,15 +404,17 @@ static void send_done(struct tows_session *session, struct copy_state *copies)
     struct later **at = &copies->laters;
     while (*at != NULL) {
         struct later *later = *at;
-        if (!is_done(session, later)) {
+        if (!is_done(session, copies, later)) {
             at = &later->next;
             continue;
         }
         *at = later->next;
+        if (copies->laters_end == &later->next) {
+            copies->laters_end = at;
+        }
         *done_end = later;
         done_end = &later->next;
     }
-    copies->laters_end = at;
     tow_mutex_unlock(&copies->lock);
     *done_end = NULL;
     while (done != NULL) {

@@ -23,14 +23,13 @@ struct late {
     uint64_t size;
     struct tows_piece *piece; /* owned; its event: the device has read it */
     bool copied;              /* the event is recorded: the piece is free when that is over */
-    bool in_hand;             /* its command is being carried out, or its context ends and waits */
+    bool in_hand; /* its command is being carried out, or the driver is asked for it: it stays */
     struct late *next;
 };
 
 struct late_state {
     struct tows_pinned pinned;
-    struct tow_mutex lock;      /* guards the list; no driver is called with it held */
-    struct tow_mutex sort_lock; /* taken before it by whoever removes: entries stay meanwhile */
+    struct tow_mutex lock; /* guards the list and what is in it */
     struct late *list;
 };
 
@@ -46,7 +45,6 @@ static void late_fini(struct tows_session *session, void *opaque)
     }
     tows_pinned_fini(&state->pinned);
     tow_mutex_fini(&state->lock);
-    tow_mutex_fini(&state->sort_lock);
 }
 
 static void late_init(struct tows_session *session, void *opaque)
@@ -54,7 +52,6 @@ static void late_init(struct tows_session *session, void *opaque)
     struct late_state *state = opaque;
     tows_pinned_init(&state->pinned, session);
     tow_mutex_init(&state->lock, SERVER_LATE);
-    tow_mutex_init(&state->sort_lock, SERVER_LATE_SORT);
 }
 
 static struct late_state *state_of(struct tows_session *session, bool make)
@@ -73,53 +70,61 @@ static void late_enlist(struct late_state *state, struct late *late)
     tow_mutex_unlock(&state->lock);
 }
 
-/* With the sort lock held: its piece is free, unless `lost` says that the device may still use it.
- */
-static void remove_late(struct late_state *state, struct late *late, bool lost)
+/* With the lock held. */
+static void late_unlink(struct late_state *state, struct late *late)
 {
-    tow_mutex_lock(&state->lock);
     struct late **at = &state->list;
     while (*at != late) {
         at = &(*at)->next;
     }
     *at = late->next;
+}
+
+/* One that the caller has in hand: nobody uses its piece any more. */
+static void remove_late(struct late_state *state, struct late *late)
+{
+    tow_mutex_lock(&state->lock);
+    late_unlink(state, late);
     tow_mutex_unlock(&state->lock);
-    if (lost) {
-        tows_pinned_lose(&state->pinned, late->piece);
-    } else {
-        tows_pinned_give(&state->pinned, late->piece);
-    }
+    tows_pinned_give(&state->pinned, late->piece);
     free(late);
 }
 
-/* With the sort lock held: the entry behind `late` (NULL: the first) that the device has been
- * given.
- */
-static struct late *next_copied(struct late_state *state, const struct late *late)
+/* With the lock held: takes the first one from `late` on in hand that the device has been given in
+ * the context. NULL: there is none. */
+static struct late *take_copied(struct late *late, uint32_t context)
 {
-    tow_mutex_lock(&state->lock);
-    struct late *next = late != NULL ? late->next : state->list;
-    while (next != NULL && !next->copied) {
-        next = next->next;
+    while (late != NULL && (!late->copied || late->in_hand || late->piece->context != context)) {
+        late = late->next;
     }
-    tow_mutex_unlock(&state->lock);
-    return next;
+    if (late != NULL) {
+        late->in_hand = true;
+    }
+    return late;
 }
 
 /* Pieces of the context that were read may be used again. */
 static void late_sort(struct tows_session *session, struct late_state *state, uint32_t context)
 {
-    tow_mutex_lock(&state->sort_lock);
-    struct late *late = next_copied(state, NULL);
+    tow_mutex_lock(&state->lock);
+    struct late *late = take_copied(state->list, context);
     while (late != NULL) {
-        struct late *next = next_copied(state, late);
-        if (late->piece->context == context &&
-            tow_drive(session->driver, cuEventQuery)(late->piece->filled) != CUDA_ERROR_NOT_READY) {
-            remove_late(state, late, false);
+        tow_mutex_unlock(&state->lock);
+        bool read =
+            tow_drive(session->driver, cuEventQuery)(late->piece->filled) != CUDA_ERROR_NOT_READY;
+        tow_mutex_lock(&state->lock);
+        struct late *next = take_copied(late->next, context);
+        if (read) {
+            late_unlink(state, late);
+            tows_pinned_give(&state->pinned, late->piece);
+            free(late);
+        } else {
+            late->in_hand = false;
         }
         late = next;
     }
-    tow_mutex_unlock(&state->sort_lock);
+    tow_mutex_unlock(&state->lock);
+    tows_ending_tell(session);
 }
 
 /* The device reads the piece behind the function. */
@@ -168,9 +173,7 @@ static CUresult late_put(struct tows_serve *call, uint64_t id, uint64_t number, 
         return CUDA_SUCCESS;
     }
     tows_hostfn_drop(turn);
-    tow_mutex_lock(&state->sort_lock);
-    remove_late(state, late, false);
-    tow_mutex_unlock(&state->sort_lock);
+    remove_late(state, late);
     return status;
 }
 
@@ -215,23 +218,21 @@ int tows_late_take(struct tows_session *session, const uint8_t *at, const struct
     return error;
 }
 
-/* One of the context's that the device has been given: nobody else removes it from now on. Its
- * bytes still find it. NULL: there is none. */
-static struct late *take_copied(struct late_state *state, uint32_t context)
+/* With the lock held: takes those out that nobody copied, and nobody has in hand. */
+static struct late *take_lost(struct late_state *state, uint32_t context)
 {
-    tow_mutex_lock(&state->sort_lock);
-    struct late *late = next_copied(state, NULL);
-    while (late != NULL && late->piece->context != context) {
-        late = next_copied(state, late);
+    struct late *lost = NULL;
+    for (struct late **at = &state->list; *at != NULL;) {
+        struct late *late = *at;
+        if (late->piece->context != context || late->copied || late->in_hand) {
+            at = &late->next;
+            continue;
+        }
+        *at = late->next;
+        late->next = lost;
+        lost = late;
     }
-    if (late != NULL) {
-        tow_mutex_lock(&state->lock);
-        late->copied = false;
-        late->in_hand = true;
-        tow_mutex_unlock(&state->lock);
-    }
-    tow_mutex_unlock(&state->sort_lock);
-    return late;
+    return lost;
 }
 
 bool tows_late_drop_context(struct tows_session *session, uint32_t context, uint32_t heir)
@@ -240,24 +241,21 @@ bool tows_late_drop_context(struct tows_session *session, uint32_t context, uint
     if (state == NULL) {
         return true;
     }
-    struct late *late = NULL;
-    while ((late = take_copied(state, context)) != NULL) {
-        /* Without a lock: others upload meanwhile, to other contexts. */
-        tow_drive(session->driver, cuEventSynchronize)(late->piece->filled);
-        tow_mutex_lock(&state->sort_lock);
-        remove_late(state, late, false);
-        tow_mutex_unlock(&state->sort_lock);
-    }
-    tow_mutex_lock(&state->sort_lock);
     tow_mutex_lock(&state->lock);
-    struct late *lost = state->list, *next;
-    tow_mutex_unlock(&state->lock);
-    for (; lost != NULL; lost = next) {
-        next = lost->next;
-        if (lost->piece->context == context && !lost->copied && !lost->in_hand) {
-            remove_late(state, lost, true);
-        }
+    for (struct late *late; (late = take_copied(state->list, context)) != NULL;) {
+        tow_mutex_unlock(&state->lock);
+        /* Its bytes still find it, and others upload meanwhile, to other contexts. */
+        tow_drive(session->driver, cuEventSynchronize)(late->piece->filled);
+        remove_late(state, late);
+        tow_mutex_lock(&state->lock);
     }
-    tow_mutex_unlock(&state->sort_lock);
+    struct late *lost = take_lost(state, context);
+    tow_mutex_unlock(&state->lock);
+    while (lost != NULL) {
+        struct late *next = lost->next;
+        tows_pinned_lose(&state->pinned, lost->piece); /* the device may still use it */
+        free(lost);
+        lost = next;
+    }
     return tows_pinned_drop_context(&state->pinned, session, context, heir);
 }

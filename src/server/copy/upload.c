@@ -52,6 +52,8 @@ struct slot {
     CUstream stream;          /* only compared */
     const void *upload;       /* whose bytes it has, or had; only compared */
     bool in_hand;             /* bytes are being received into it, or handed to the device */
+    unsigned asked;           /* threads that ask the driver for its event: it stays meanwhile */
+    unsigned uses;            /* how often it was given to the device */
     struct slot *next;
 };
 
@@ -139,17 +141,35 @@ static void give_slot(struct upload *u, struct slot *slot, CUstream stream)
     slot->stream = stream;
     slot->upload = u;
     slot->in_hand = false;
+    slot->uses++;
     upload_append(state, slot);
     tow_mutex_unlock(&state->lock);
     tows_ending_tell(u->session);
 }
 
-/* Takes a piece of the context that the device has read in hand; NULL if there is none. Asking an
- * event never waits, so the lock may be held. `ret_count`: how many of the context there are. */
+/* With the lock held, which is given back meanwhile: whether the device has read it. False through
+ * `ret_same` if another thread has used it since: then the answer is about nothing. */
+static bool slot_is_read(struct upload *u, struct slot *slot, bool *ret_same)
+{
+    struct upload_state *state = u->state;
+    unsigned uses = slot->uses;
+    slot->asked++;
+    tow_mutex_unlock(&state->lock);
+    bool read =
+        tow_drive(u->session->driver, cuEventQuery)(slot->piece->filled) != CUDA_ERROR_NOT_READY;
+    tow_mutex_lock(&state->lock);
+    slot->asked--;
+    *ret_same = slot->uses == uses && !slot->in_hand;
+    return read;
+}
+
+/* Takes a piece of the context that the device has read in hand; NULL if there is none.
+ * `ret_count`: how many of the context there are. */
 static struct slot *take_read(struct upload *u, unsigned *ret_count)
 {
     struct upload_state *state = u->state;
-    const struct slot *waits = NULL; /* later ones of its stream wait as well */
+    CUstream stream = NULL; /* of one that waits: later ones of it wait as well */
+    bool waits = false;
     struct slot *found = NULL;
     unsigned count = 0;
     tow_mutex_lock(&state->lock);
@@ -158,18 +178,20 @@ static struct slot *take_read(struct upload *u, unsigned *ret_count)
             continue;
         }
         count++;
-        if (slot->in_hand || (waits != NULL && waits->stream == slot->stream)) {
+        if (slot->in_hand || (waits && stream == slot->stream)) {
             continue;
         }
-        if (tow_drive(u->session->driver, cuEventQuery)(slot->piece->filled) !=
-            CUDA_ERROR_NOT_READY) {
+        bool same = false, read = slot_is_read(u, slot, &same);
+        if (read && same) {
             slot->in_hand = true;
             found = slot;
-        } else {
-            waits = slot;
+        } else if (same) {
+            waits = true;
+            stream = slot->stream;
         }
     }
     tow_mutex_unlock(&state->lock);
+    tows_ending_tell(u->session); /* of those that were asked for */
     *ret_count = count;
     return found;
 }
@@ -237,7 +259,7 @@ static bool take_out(struct upload_state *state, uint32_t context, struct slot *
     bool all = true;
     for (struct slot **at = &state->slots; *at != NULL;) {
         struct slot *slot = *at;
-        if (slot->piece->context != context || slot->in_hand) {
+        if (slot->piece->context != context || slot->in_hand || slot->asked > 0) {
             all &= slot->piece->context != context;
             at = &slot->next;
             continue;
@@ -364,12 +386,15 @@ static bool is_read(struct upload *u)
 {
     bool read = true;
     tow_mutex_lock(&u->state->lock);
-    for (struct slot *slot = u->state->slots; slot != NULL && read; slot = slot->next) {
-        read = slot->upload != u || slot->in_hand || slot->piece->context != u->context ||
-               tow_drive(u->session->driver, cuEventQuery)(slot->piece->filled) !=
-                   CUDA_ERROR_NOT_READY;
+    for (struct slot *slot = u->state->slots; slot != NULL && read;) {
+        bool same = true;
+        if (slot->upload == u && !slot->in_hand && slot->piece->context == u->context) {
+            read = slot_is_read(u, slot, &same) || !same;
+        }
+        slot = same ? slot->next : u->state->slots; /* it was moved in the list */
     }
     tow_mutex_unlock(&u->state->lock);
+    tows_ending_tell(u->session);
     return read;
 }
 
