@@ -26,15 +26,17 @@ static const int64_t pause_ns = 20 * TOW_TIME_MS;     /* between two questions *
 static const int64_t numbers_ns = 1500 * TOW_TIME_MS; /* how long we wait for new numbers */
 static const double old_s = 1.0; /* numbers older than this are asked for again */
 
-static struct tow_mutex lock = TOW_MUTEX(NVML); /* guards all below */
-static unsigned users;
-static char servers[SERVERS_MAX][TOW_ADDRESS_MAX];
-static unsigned server_count;
-static struct tow_nvml_device *devices; /* owned, never freed: handles point into it */
-static unsigned count;
-static struct tow_nvml_system everywhere;
-static int64_t taken_ns;
-static bool stale;
+static struct {
+    struct tow_mutex lock; /* guards all here */
+    unsigned users;
+    char servers[SERVERS_MAX][TOW_ADDRESS_MAX];
+    unsigned server_count;
+    struct tow_nvml_device *devices; /* owned, never freed: handles point into it */
+    unsigned count;
+    struct tow_nvml_system everywhere;
+    int64_t taken_ns;
+    bool stale;
+} known = {.lock = TOW_MUTEX(NVML)};
 
 /* ---- reading a report ---- */
 
@@ -131,25 +133,25 @@ static uint64_t pci_key(const struct tow_nvml_device *device)
 /* The first report of a server: its devices join the list, by PCI address within a server. */
 static void add_device(const struct tow_nvml_device *device)
 {
-    if (count == TOW_NVML_DEVICES_MAX) {
+    if (known.count == TOW_NVML_DEVICES_MAX) {
         return;
     }
-    unsigned place = count++;
-    while (place > 0 && pci_key(&devices[place - 1]) > pci_key(device)) {
-        devices[place] = devices[place - 1];
+    unsigned place = known.count++;
+    while (place > 0 && pci_key(&known.devices[place - 1]) > pci_key(device)) {
+        known.devices[place] = known.devices[place - 1];
         place--;
     }
-    devices[place] = *device;
-    for (unsigned i = 0; i < count; i++) {
-        devices[i].index = i;
+    known.devices[place] = *device;
+    for (unsigned i = 0; i < known.count; i++) {
+        known.devices[i].index = i;
     }
 }
 
 static struct tow_nvml_device *find_device(unsigned server, int ordinal)
 {
-    for (unsigned i = 0; i < count; i++) {
-        if (devices[i].server == server && devices[i].ordinal == ordinal) {
-            return &devices[i];
+    for (unsigned i = 0; i < known.count; i++) {
+        if (known.devices[i].server == server && known.devices[i].ordinal == ordinal) {
+            return &known.devices[i];
         }
     }
     return NULL;
@@ -202,17 +204,18 @@ static void take_report(unsigned server, const struct tow_json_doc *doc, bool fi
                 take_gauges(device, doc, state);
             }
         }
-        if (everywhere.cuda == 0 || (device->cuda != 0 && device->cuda < everywhere.cuda)) {
-            everywhere.cuda = device->cuda;
+        if (known.everywhere.cuda == 0 ||
+            (device->cuda != 0 && device->cuda < known.everywhere.cuda)) {
+            known.everywhere.cuda = device->cuda;
         }
     }
-    if (first && everywhere.driver[0] == '\0') {
+    if (first && known.everywhere.driver[0] == '\0') {
         const char *driver = tow_json_text(doc, gauges, "driver");
         const char *library = tow_json_text(doc, gauges, "library");
         /* Without NVIDIA's driver the driver is Towline's own. */
-        copy_text(everywhere.driver,
+        copy_text(known.everywhere.driver,
                   driver[0] != '\0' ? driver : tow_json_text(doc, root, "version"));
-        copy_text(everywhere.library, library[0] != '\0' ? library : TOWLINE_VERSION);
+        copy_text(known.everywhere.library, library[0] != '\0' ? library : TOWLINE_VERSION);
     }
 }
 
@@ -226,8 +229,8 @@ static int state_ask(unsigned server, bool first)
         bool usable = false, whole = false;
         tow_buf_init(&report, TOW_FRAME_MAX);
         /* At first the devices are wanted, and many programs never ask for more. */
-        int error = tow_ask_report(servers[server], first ? TOW_STATUS_AT_HAND : 0, &report, why,
-                                   sizeof why);
+        int error = tow_ask_report(known.servers[server], first ? TOW_STATUS_AT_HAND : 0, &report,
+                                   why, sizeof why);
         if (error == 0) {
             error = tow_json_doc_parse((const char *)report.data, report.size, &doc);
         }
@@ -262,35 +265,35 @@ static int state_begin(void)
     if (choice < 0 || choice == TOW_CHOICE_NONE) {
         return NVML_ERROR_DRIVER_NOT_LOADED;
     }
-    if (devices == NULL) {
-        devices = calloc(TOW_NVML_DEVICES_MAX, sizeof *devices);
-        if (devices == NULL) {
+    if (known.devices == NULL) {
+        known.devices = calloc(TOW_NVML_DEVICES_MAX, sizeof *known.devices);
+        if (known.devices == NULL) {
             return NVML_ERROR_DRIVER_NOT_LOADED;
         }
     }
-    count = 0;
-    server_count = 0;
-    memset(&everywhere, 0, sizeof everywhere);
+    known.count = 0;
+    known.server_count = 0;
+    memset(&known.everywhere, 0, sizeof known.everywhere);
     char *rest = text, *address;
-    while ((address = tow_address_next(&rest)) != NULL && server_count < SERVERS_MAX) {
-        snprintf(servers[server_count], sizeof servers[0], "%s", address);
-        if (state_ask(server_count, true) < 0) {
+    while ((address = tow_address_next(&rest)) != NULL && known.server_count < SERVERS_MAX) {
+        snprintf(known.servers[known.server_count], sizeof known.servers[0], "%s", address);
+        if (state_ask(known.server_count, true) < 0) {
             return NVML_ERROR_DRIVER_NOT_LOADED;
         }
-        server_count++;
+        known.server_count++;
     }
-    stale = true; /* whoever asks for numbers gets new ones */
-    return count > 0 ? NVML_SUCCESS : NVML_ERROR_DRIVER_NOT_LOADED;
+    known.stale = true; /* whoever asks for numbers gets new ones */
+    return known.count > 0 ? NVML_SUCCESS : NVML_ERROR_DRIVER_NOT_LOADED;
 }
 
 TOW_NVML_PUBLIC int nvmlInit_v2(void)
 {
-    tow_mutex_lock(&lock);
-    int result = users == 0 ? state_begin() : NVML_SUCCESS;
+    tow_mutex_lock(&known.lock);
+    int result = known.users == 0 ? state_begin() : NVML_SUCCESS;
     if (result == NVML_SUCCESS) {
-        users++;
+        known.users++;
     }
-    tow_mutex_unlock(&lock);
+    tow_mutex_unlock(&known.lock);
     return result;
 }
 
@@ -307,20 +310,20 @@ TOW_NVML_PUBLIC int nvmlInitWithFlags(unsigned flags)
 
 TOW_NVML_PUBLIC int nvmlShutdown(void)
 {
-    tow_mutex_lock(&lock);
-    int result = users > 0 ? NVML_SUCCESS : NVML_ERROR_UNINITIALIZED;
-    if (users > 0) {
-        users--;
+    tow_mutex_lock(&known.lock);
+    int result = known.users > 0 ? NVML_SUCCESS : NVML_ERROR_UNINITIALIZED;
+    if (known.users > 0) {
+        known.users--;
     }
-    tow_mutex_unlock(&lock);
+    tow_mutex_unlock(&known.lock);
     return result;
 }
 
 int tow_nvml_begin(void)
 {
-    tow_mutex_lock(&lock);
-    if (users == 0) {
-        tow_mutex_unlock(&lock);
+    tow_mutex_lock(&known.lock);
+    if (known.users == 0) {
+        tow_mutex_unlock(&known.lock);
         return NVML_ERROR_UNINITIALIZED;
     }
     return NVML_SUCCESS;
@@ -328,7 +331,7 @@ int tow_nvml_begin(void)
 
 int tow_nvml_end(int result)
 {
-    tow_mutex_unlock(&lock);
+    tow_mutex_unlock(&known.lock);
     return result;
 }
 
@@ -342,9 +345,9 @@ int tow_nvml_refuse(const char *what)
 
 struct tow_nvml_device *tow_nvml_device(void *handle)
 {
-    for (unsigned i = 0; i < count; i++) {
-        if (handle == &devices[i]) {
-            return &devices[i];
+    for (unsigned i = 0; i < known.count; i++) {
+        if (handle == &known.devices[i]) {
+            return &known.devices[i];
         }
     }
     return NULL;
@@ -352,36 +355,36 @@ struct tow_nvml_device *tow_nvml_device(void *handle)
 
 unsigned tow_nvml_count(void)
 {
-    return count;
+    return known.count;
 }
 
 struct tow_nvml_device *tow_nvml_at(unsigned index)
 {
-    return index < count ? &devices[index] : NULL;
+    return index < known.count ? &known.devices[index] : NULL;
 }
 
 const struct tow_nvml_system *tow_nvml_system(void)
 {
-    return &everywhere;
+    return &known.everywhere;
 }
 
 int tow_nvml_refresh_now(void)
 {
-    for (unsigned i = 0; i < server_count; i++) {
+    for (unsigned i = 0; i < known.server_count; i++) {
         if (state_ask(i, false) < 0) {
-            stale = true;
+            known.stale = true;
             return NVML_ERROR_GPU_IS_LOST;
         }
     }
-    taken_ns = tow_time_now_ns();
-    stale = false;
+    known.taken_ns = tow_time_now_ns();
+    known.stale = false;
     return NVML_SUCCESS;
 }
 
 int tow_nvml_refresh(void)
 {
-    return !stale && tow_time_now_ns() - taken_ns < fresh_ns ? NVML_SUCCESS
-                                                             : tow_nvml_refresh_now();
+    return !known.stale && tow_time_now_ns() - known.taken_ns < fresh_ns ? NVML_SUCCESS
+                                                                         : tow_nvml_refresh_now();
 }
 
 int tow_nvml_give_text(const char *text, char *into, unsigned size)

@@ -60,6 +60,14 @@ NAPS = {
     "src/transport/unix.c": (1, "the first bytes, which are peeked at: poll would return at once"),
 }
 
+# Files with a lock that stands alone, beside what it guards. This list only shrinks: a lock and what it guards are one struct.
+BARE_LOCKS = {
+    "src/backend/soft/engine/work.c", "src/backend/soft/ground/index.c", "src/client/code/legacy.c", "src/client/code/symbol.c",
+    "src/client/copy/gang.c", "src/client/edge/core.c", "src/client/hostmem/fault.c", "src/client/hostmem/mirror.c",
+    "src/client/hostmem/region.c", "src/client/stream/context.c", "src/ptx/decode/atomics.c", "src/server/code/link_state.c",
+    "src/server/daemon/output.c",
+}
+
 
 def files(folders, *suffixes):
     return [path for folder in folders for path in sorted((t.ROOT / folder).rglob("*"))
@@ -115,6 +123,14 @@ def every_lock_is_in_the_list_and_every_row_is_a_lock():
     silent = [line for before, line in zip(above, above[1:]) if line.startswith("TOW_LOCK(") and "TOW_LOCK_OVER" in line
               and not before.rstrip().endswith("*/")]
     t.equal(silent, [], "rows with a mark and without a reason above")
+
+
+@t.test()
+def a_lock_and_what_it_guards_are_one_struct():
+    bare = {str(path.relative_to(t.ROOT)) for path in files(["src"], ".c", ".h")
+            if re.search(r"^(?:    )?static struct tow_(?:mutex|rwlock|lock) ", code(path.read_text()), re.M)}
+    t.equal(sorted(bare - BARE_LOCKS), [], "files with a lock that stands alone: static struct {struct tow_mutex lock; ...} name")
+    t.equal(sorted(BARE_LOCKS - bare), [], "files that BARE_LOCKS here has and that have no such lock any more")
 
 
 @t.test()

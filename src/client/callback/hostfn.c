@@ -44,17 +44,19 @@ enum { BUCKETS = 256 };
 
 /* Process-wide: one thread runs all functions, one after the other, as with NVIDIA's driver. An
  * entry names its context; what is outstanding is counted at the link. */
-static struct tow_mutex lock = TOW_MUTEX(CLIENT_HOSTFNS); /* guards all below */
-static pthread_cond_t changed = PTHREAD_COND_INITIALIZER; /* a turn was added */
-static struct entry *entries[BUCKETS];
-static uint64_t last_id;
-static struct turn *first_turn, *last_turn;
-static bool running; /* the thread was started; it lives as long as the process */
+static struct {
+    struct tow_mutex lock;  /* guards all here */
+    pthread_cond_t changed; /* a turn was added */
+    struct entry *entries[BUCKETS];
+    uint64_t last_id;
+    struct turn *first_turn, *last_turn;
+    bool running; /* the thread was started; it lives as long as the process */
+} hostfns = {.lock = TOW_MUTEX(CLIENT_HOSTFNS), .changed = PTHREAD_COND_INITIALIZER};
 
 /* With the lock held: where the entry of an id hangs; *result is NULL if there is none. */
 static struct entry **hostfn_find(uint64_t id)
 {
-    struct entry **at = &entries[id % BUCKETS];
+    struct entry **at = &hostfns.entries[id % BUCKETS];
     while (*at != NULL && (*at)->id != id) {
         at = &(*at)->next;
     }
@@ -73,9 +75,9 @@ static void hostfn_enlist(struct entry *entry)
     if (!entry->function.kept && !entry->function.own) {
         atomic_fetch_add(&count->writers, 1);
     }
-    entry->id = ++last_id;
-    entry->next = entries[entry->id % BUCKETS];
-    entries[entry->id % BUCKETS] = entry;
+    entry->id = ++hostfns.last_id;
+    entry->next = hostfns.entries[entry->id % BUCKETS];
+    hostfns.entries[entry->id % BUCKETS] = entry;
 }
 
 /* With the lock held; the caller frees the entry. */
@@ -98,12 +100,12 @@ static struct entry *hostfn_unlist(struct entry **at)
 
 bool towc_hostfn_find(uint64_t id, struct towc_hostfn *ret_function)
 {
-    tow_mutex_lock(&lock);
+    tow_mutex_lock(&hostfns.lock);
     struct entry *entry = *hostfn_find(id);
     if (entry != NULL) {
         *ret_function = entry->function;
     }
-    tow_mutex_unlock(&lock);
+    tow_mutex_unlock(&hostfns.lock);
     return entry != NULL;
 }
 
@@ -120,10 +122,10 @@ static void say_done(struct towc_link *link, uint64_t id)
 /* A function that runs once has run. */
 static void hostfn_end(uint64_t id)
 {
-    tow_mutex_lock(&lock);
+    tow_mutex_lock(&hostfns.lock);
     struct entry **at = hostfn_find(id);
     struct entry *entry = *at != NULL ? hostfn_unlist(at) : NULL;
-    tow_mutex_unlock(&lock);
+    tow_mutex_unlock(&hostfns.lock);
     free(entry);
 }
 
@@ -132,21 +134,21 @@ static void *run_thread(void *arg)
 {
     (void)arg;
     for (;;) {
-        tow_mutex_lock(&lock);
-        while (first_turn == NULL) {
-            tow_mutex_wait(&lock, &changed);
+        tow_mutex_lock(&hostfns.lock);
+        while (hostfns.first_turn == NULL) {
+            tow_mutex_wait(&hostfns.lock, &hostfns.changed);
         }
-        struct turn *turn = first_turn;
-        first_turn = turn->next;
-        if (first_turn == NULL) {
-            last_turn = NULL;
+        struct turn *turn = hostfns.first_turn;
+        hostfns.first_turn = turn->next;
+        if (hostfns.first_turn == NULL) {
+            hostfns.last_turn = NULL;
         }
         struct entry *entry = *hostfn_find(turn->id);
         struct towc_hostfn function = {0};
         if (entry != NULL) {
             function = entry->function;
         }
-        tow_mutex_unlock(&lock);
+        tow_mutex_unlock(&hostfns.lock);
         struct towc_thread *self = towc_thread_self();
         if (self != NULL) {
             self->in_hostfn = true;
@@ -173,11 +175,11 @@ static void *run_thread(void *arg)
 static bool start_thread(void)
 {
     pthread_t thread;
-    if (!running && tow_thread_start("towline-hostfn", run_thread, NULL, &thread) == 0) {
+    if (!hostfns.running && tow_thread_start("towline-hostfn", run_thread, NULL, &thread) == 0) {
         pthread_detach(thread);
-        running = true;
+        hostfns.running = true;
     }
-    return running;
+    return hostfns.running;
 }
 
 CUresult towc_hostfn_add(struct towc_context *context, const struct towc_hostfn *function,
@@ -190,13 +192,13 @@ CUresult towc_hostfn_add(struct towc_context *context, const struct towc_hostfn 
     }
     towc_side_open(context->link);
     *entry = (struct entry){.context = context, .function = *function};
-    tow_mutex_lock(&lock);
+    tow_mutex_lock(&hostfns.lock);
     bool runs = start_thread();
     if (runs) {
         hostfn_enlist(entry);
         *ret_id = entry->id;
     }
-    tow_mutex_unlock(&lock);
+    tow_mutex_unlock(&hostfns.lock);
     if (!runs) {
         free(entry);
     }
@@ -220,22 +222,22 @@ static void hostfn_drop(struct entry *entry)
 static void hostfn_discard(uint64_t id)
 {
     struct entry *entry = NULL;
-    tow_mutex_lock(&lock);
+    tow_mutex_lock(&hostfns.lock);
     struct entry **at = hostfn_find(id);
     if (*at != NULL && !(*at)->due) {
         entry = hostfn_unlist(at);
         entry->next = NULL;
     }
-    tow_mutex_unlock(&lock);
+    tow_mutex_unlock(&hostfns.lock);
     hostfn_drop(entry);
 }
 
 void towc_hostfn_drop_context(struct towc_context *context)
 {
     struct entry *gone = NULL;
-    tow_mutex_lock(&lock);
+    tow_mutex_lock(&hostfns.lock);
     for (unsigned i = 0; i < BUCKETS; i++) {
-        for (struct entry **at = &entries[i]; *at != NULL;) {
+        for (struct entry **at = &hostfns.entries[i]; *at != NULL;) {
             if ((*at)->context == context && !(*at)->due && !(*at)->function.kept) {
                 struct entry *entry = hostfn_unlist(at);
                 entry->next = gone;
@@ -245,7 +247,7 @@ void towc_hostfn_drop_context(struct towc_context *context)
             }
         }
     }
-    tow_mutex_unlock(&lock);
+    tow_mutex_unlock(&hostfns.lock);
     hostfn_drop(gone);
 }
 
@@ -254,7 +256,7 @@ static bool is_outstanding(const struct towc_link *link, uint64_t up_to)
 {
     bool found = false;
     for (unsigned i = 0; i < BUCKETS && !found; i++) {
-        for (const struct entry *e = entries[i]; e != NULL && !found; e = e->next) {
+        for (const struct entry *e = hostfns.entries[i]; e != NULL && !found; e = e->next) {
             found =
                 e->id <= up_to && e->context->link == link && !e->function.kept && !e->function.own;
         }
@@ -266,13 +268,13 @@ bool towc_hostfn_settle(struct towc_link *link, int64_t limit_ns)
 {
     int64_t until = tow_time_deadline(limit_ns);
     int error = 0;
-    tow_mutex_lock(&lock);
-    uint64_t up_to = last_id;
+    tow_mutex_lock(&hostfns.lock);
+    uint64_t up_to = hostfns.last_id;
     while (is_outstanding(link, up_to) && error != -ETIMEDOUT) {
-        error = tow_mutex_wait_until(&lock, &link->hostfns.ended, until);
+        error = tow_mutex_wait_until(&hostfns.lock, &link->hostfns.ended, until);
     }
     bool settled = !is_outstanding(link, up_to);
-    tow_mutex_unlock(&lock);
+    tow_mutex_unlock(&hostfns.lock);
     return settled;
 }
 
@@ -284,19 +286,19 @@ void towc_hostfn_call(struct towc_link *link, uint64_t id, CUresult status)
         return;
     }
     *turn = (struct turn){.link = link, .id = id, .status = status};
-    tow_mutex_lock(&lock);
+    tow_mutex_lock(&hostfns.lock);
     struct entry *entry = *hostfn_find(id);
     if (entry != NULL) {
         entry->due = true;
     }
-    if (last_turn != NULL) {
-        last_turn->next = turn;
+    if (hostfns.last_turn != NULL) {
+        hostfns.last_turn->next = turn;
     } else {
-        first_turn = turn;
+        hostfns.first_turn = turn;
     }
-    last_turn = turn;
-    pthread_cond_signal(&changed);
-    tow_mutex_unlock(&lock);
+    hostfns.last_turn = turn;
+    pthread_cond_signal(&hostfns.changed);
+    tow_mutex_unlock(&hostfns.lock);
 }
 
 /* Sends the command that puts a function into a stream, alone or (`upload` not NULL) with the copy

@@ -32,64 +32,66 @@ enum {
 };
 
 /* Process-wide: addresses are the process's: freeing memory asks for all. Each names its link. */
-static struct tow_mutex lock = TOW_MUTEX(CLIENT_LATE); /* guards both below and links' bytes */
-static struct late *lates;
-static uint64_t last_number;
+static struct {
+    struct tow_mutex lock; /* guards all here, and links' bytes */
+    struct late *list;
+    uint64_t last_number;
+} lates = {.lock = TOW_MUTEX(CLIENT_LATE)};
 
 /* True while some of [address, address + size) waits to be read. */
 static bool is_read_later(const void *address, size_t size)
 {
     uintptr_t low = (uintptr_t)address;
     bool found = false;
-    tow_mutex_lock(&lock);
-    for (const struct late *l = lates; l != NULL && !found; l = l->next) {
+    tow_mutex_lock(&lates.lock);
+    for (const struct late *l = lates.list; l != NULL && !found; l = l->next) {
         uintptr_t from = (uintptr_t)l->from;
         found = low < from + l->size && (from < low || from - low < size);
     }
-    tow_mutex_unlock(&lock);
+    tow_mutex_unlock(&lates.lock);
     return found;
 }
 
 /* Takes room for `size` bytes. */
 static bool take_room(struct towc_link *link, size_t size)
 {
-    tow_mutex_lock(&lock);
+    tow_mutex_lock(&lates.lock);
     bool room = size <= TOTAL_MAX - link->late_bytes;
     link->late_bytes += room ? size : 0;
-    tow_mutex_unlock(&lock);
+    tow_mutex_unlock(&lates.lock);
     return room;
 }
 
 static void give_room(struct towc_link *link, size_t size)
 {
-    tow_mutex_lock(&lock);
+    tow_mutex_lock(&lates.lock);
     link->late_bytes -= size;
-    tow_mutex_unlock(&lock);
+    tow_mutex_unlock(&lates.lock);
 }
 
 static void late_enlist(struct late *late)
 {
     static const struct towc_memory_ops reader = {.is_read_later = is_read_later};
     towc_memory_register(&reader);
-    tow_mutex_lock(&lock);
-    late->number = ++last_number;
-    late->next = lates;
-    lates = late;
-    tow_mutex_unlock(&lock);
+    tow_mutex_lock(&lates.lock);
+    late->number = ++lates.last_number;
+    late->next = lates.list;
+    lates.list = late;
+    tow_mutex_unlock(&lates.lock);
 }
 
 /* Its turn is over, or never comes. */
 static void drop_late(void *user)
 {
     struct late *late = user;
-    tow_mutex_lock(&lock);
-    struct late **at = &lates;
+    tow_mutex_lock(&lates.lock);
+    struct late **at = &lates.list;
     while (*at != late) {
         at = &(*at)->next;
     }
     *at = late->next;
     late->link->late_bytes -= late->size;
-    tow_mutex_unlock(&lock);
+    tow_mutex_unlock(&lates.lock);
     free(late);
 }
 

@@ -45,13 +45,15 @@ struct remembered {
 };
 
 /* Process-wide: a cache of the user's folder; keys say for which device. */
-static struct tow_mutex lock = TOW_MUTEX(CLIENT_JIT_CACHE); /* guards all below */
-static struct remembered *memory;                           /* newest first */
-static size_t memory_size;
-static bool looked;              /* the environment was read */
-static char folder[512];         /* "" if the disk is not to be used */
-static uint64_t folder_max;      /* bytes */
-static int64_t folder_size = -1; /* bytes there, as far as known; -1: not counted yet */
+static struct {
+    struct tow_mutex lock;     /* guards all here */
+    struct remembered *memory; /* newest first */
+    size_t memory_size;
+    bool looked;         /* the environment was read */
+    char folder[512];    /* "" if the disk is not to be used */
+    uint64_t folder_max; /* bytes */
+    int64_t folder_size; /* bytes there, as far as known; -1: not counted yet */
+} cache = {.lock = TOW_MUTEX(CLIENT_JIT_CACHE), .folder_size = -1};
 
 /* ---- in memory ---- */
 
@@ -67,37 +69,37 @@ static void jit_cache_remember(const uint8_t hash[TOW_SHA256_SIZE], const char *
     memcpy(r->hash, hash, sizeof r->hash);
     memcpy(r->text, text, size);
     r->size = size;
-    tow_mutex_lock(&lock);
-    r->next = memory;
-    memory = r;
-    memory_size += size;
+    tow_mutex_lock(&cache.lock);
+    r->next = cache.memory;
+    cache.memory = r;
+    cache.memory_size += size;
     size_t kept = 0;
-    for (struct remembered **at = &memory; *at != NULL;) {
+    for (struct remembered **at = &cache.memory; *at != NULL;) {
         struct remembered *old = *at;
         if (old != r &&
             (memcmp(old->hash, hash, sizeof old->hash) == 0 || kept + old->size > REMEMBERED_MAX)) {
             *at = old->next;
-            memory_size -= old->size;
+            cache.memory_size -= old->size;
             free(old);
         } else {
             kept += old->size;
             at = &old->next;
         }
     }
-    tow_mutex_unlock(&lock);
+    tow_mutex_unlock(&cache.lock);
 }
 
 static int jit_cache_recall(const uint8_t hash[TOW_SHA256_SIZE], struct tow_buf *text)
 {
     int result = -ENOENT;
-    tow_mutex_lock(&lock);
-    for (struct remembered *r = memory; r != NULL; r = r->next) {
+    tow_mutex_lock(&cache.lock);
+    for (struct remembered *r = cache.memory; r != NULL; r = r->next) {
         if (memcmp(r->hash, hash, sizeof r->hash) == 0) {
             result = tow_buf_append(text, r->text, r->size);
             break;
         }
     }
-    tow_mutex_unlock(&lock);
+    tow_mutex_unlock(&cache.lock);
     return result;
 }
 
@@ -106,35 +108,37 @@ static int jit_cache_recall(const uint8_t hash[TOW_SHA256_SIZE], struct tow_buf 
 /* The folder, made on first use; false if the disk is not to be used. */
 static bool use_folder(void)
 {
-    tow_mutex_lock(&lock);
-    if (!looked) {
-        looked = true;
+    tow_mutex_lock(&cache.lock);
+    if (!cache.looked) {
+        cache.looked = true;
         const char *disable = getenv("CUDA_CACHE_DISABLE");
         const char *path = getenv("CUDA_CACHE_PATH");
         const char *max = getenv("CUDA_CACHE_MAXSIZE");
-        folder_max = max != NULL && max[0] != '\0' ? strtoull(max, NULL, 10) : UINT64_C(1) << 30;
-        bool off = (disable != NULL && strtol(disable, NULL, 10) != 0) || folder_max == 0;
+        cache.folder_max =
+            max != NULL && max[0] != '\0' ? strtoull(max, NULL, 10) : UINT64_C(1) << 30;
+        bool off = (disable != NULL && strtol(disable, NULL, 10) != 0) || cache.folder_max == 0;
         int length = -1;
         if (off) {
             length = -1;
         } else if (path != NULL && path[0] != '\0') {
-            length = snprintf(folder, sizeof folder, "%s", path);
-        } else if (tow_file_cache_dir(false, folder, sizeof folder - 8) == 0) {
-            size_t end = strlen(folder);
-            length = (int)end + snprintf(folder + end, sizeof folder - end, "/jit");
+            length = snprintf(cache.folder, sizeof cache.folder, "%s", path);
+        } else if (tow_file_cache_dir(false, cache.folder, sizeof cache.folder - 8) == 0) {
+            size_t end = strlen(cache.folder);
+            length = (int)end + snprintf(cache.folder + end, sizeof cache.folder - end, "/jit");
         }
-        if (length < 0 || length >= (int)sizeof folder || tow_file_mkdir_all(folder, true) < 0) {
-            folder[0] = '\0';
+        if (length < 0 || length >= (int)sizeof cache.folder ||
+            tow_file_mkdir_all(cache.folder, true) < 0) {
+            cache.folder[0] = '\0';
         }
     }
-    bool use = folder[0] != '\0';
-    tow_mutex_unlock(&lock);
+    bool use = cache.folder[0] != '\0';
+    tow_mutex_unlock(&cache.lock);
     return use;
 }
 
 static bool file_path(const char *name, const char *suffix, char *ret_path, size_t size)
 {
-    return snprintf(ret_path, size, "%s/%s%s", folder, name, suffix) < (int)size;
+    return snprintf(ret_path, size, "%s/%s%s", cache.folder, name, suffix) < (int)size;
 }
 
 struct found_file {
@@ -153,11 +157,11 @@ static int by_age(const void *a, const void *b)
  * Only files that look like ours count, so that a folder of somebody else's is safe. */
 static void make_room(uint64_t needed)
 {
-    if (folder_size >= 0 && (uint64_t)folder_size + needed <= folder_max) {
-        folder_size += (int64_t)needed;
+    if (cache.folder_size >= 0 && (uint64_t)cache.folder_size + needed <= cache.folder_max) {
+        cache.folder_size += (int64_t)needed;
         return;
     }
-    DIR *dir = opendir(folder);
+    DIR *dir = opendir(cache.folder);
     if (dir == NULL) {
         return;
     }
@@ -191,9 +195,9 @@ static void make_room(uint64_t needed)
         total += info.stx_size;
         count++;
     }
-    if (total + needed > folder_max && count > 0) {
+    if (total + needed > cache.folder_max && count > 0) {
         /* Some slack, so that the next stores need not look again. */
-        uint64_t goal = folder_max - folder_max / 8;
+        uint64_t goal = cache.folder_max - cache.folder_max / 8;
         qsort(files, count, sizeof *files, by_age);
         for (size_t i = 0; i < count && total + needed > goal; i++) {
             if (unlinkat(dirfd(dir), files[i].name, 0) == 0) {
@@ -201,7 +205,7 @@ static void make_room(uint64_t needed)
             }
         }
     }
-    folder_size = (int64_t)(total + needed);
+    cache.folder_size = (int64_t)(total + needed);
     closedir(dir);
     free(files);
 }
@@ -211,7 +215,7 @@ static void write_file(const char *name, const char *suffix, uint32_t flags, con
 {
     char path[640];
     if (!use_folder() || !file_path(name, suffix, path, sizeof path) ||
-        size + HEAD_SIZE > folder_max) {
+        size + HEAD_SIZE > cache.folder_max) {
         return;
     }
     uint8_t *bytes = malloc(HEAD_SIZE + size);
@@ -226,9 +230,9 @@ static void write_file(const char *name, const char *suffix, uint32_t flags, con
     tow_enc_u32(&enc, (uint32_t)size);
     tow_enc_bytes(&enc, hash, sizeof hash);
     tow_enc_bytes(&enc, data, size);
-    tow_mutex_lock(&lock);
+    tow_mutex_lock(&cache.lock);
     make_room(HEAD_SIZE + size);
-    tow_mutex_unlock(&lock);
+    tow_mutex_unlock(&cache.lock);
     int error = tow_file_write_atomic(path, bytes, HEAD_SIZE + size, 0600);
     if (error < 0) {
         tow_log(TOW_AREA_CLIENT, TOW_LOG_DEBUG, "a compilation could not be kept in %s: %s", path,

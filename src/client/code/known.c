@@ -24,13 +24,15 @@ struct towc_known {
 
 /* Process-wide: each names its link and device. Also held while a load is sent that nobody waits
  * for: the library that holds the image cannot be unloaded before. */
-static struct tow_mutex lock = TOW_MUTEX(CLIENT_KNOWN); /* guards the list, and all in it */
-static struct towc_known *knowns;
+static struct {
+    struct tow_mutex lock; /* guards the list, and all in it */
+    struct towc_known *list;
+} knowns = {.lock = TOW_MUTEX(CLIENT_KNOWN)};
 
 static struct towc_known *known_find(const struct towc_context *context,
                                      const struct towc_image *image)
 {
-    struct towc_known *known = knowns;
+    struct towc_known *known = knowns.list;
     while (known != NULL && (known->link != context->link || known->device != context->device ||
                              known->form != image->form || known->size != image->size ||
                              memcmp(known->hash, image->hash, sizeof known->hash) != 0)) {
@@ -59,7 +61,7 @@ static CUresult send_load(struct towc_library *library, struct towc_context *con
 bool towc_known_load(struct towc_library *library, struct towc_context *context,
                      const struct towc_image *image, CUresult *ret_status)
 {
-    tow_mutex_lock(&lock);
+    tow_mutex_lock(&knowns.lock);
     struct towc_known *known = known_find(context, image);
     bool answered = known != NULL && known->answered;
     if (answered) {
@@ -71,14 +73,14 @@ bool towc_known_load(struct towc_library *library, struct towc_context *context,
             library->known = known;
         }
     }
-    tow_mutex_unlock(&lock);
+    tow_mutex_unlock(&knowns.lock);
     return answered;
 }
 
 void towc_known_add(struct towc_library *library, const struct towc_context *context,
                     const struct towc_image *image, struct tow_dec facts)
 {
-    tow_mutex_lock(&lock);
+    tow_mutex_lock(&knowns.lock);
     struct towc_known *known = known_find(context, image);
     if (known == NULL) {
         known = calloc(1, sizeof *known);
@@ -90,8 +92,8 @@ void towc_known_add(struct towc_library *library, const struct towc_context *con
         known->form = image->form;
         known->size = image->size;
         memcpy(known->hash, image->hash, sizeof known->hash);
-        known->next = knowns;
-        knowns = known;
+        known->next = knowns.list;
+        knowns.list = known;
     } else if (!known->answered) {
         size_t size = tow_dec_left(&facts);
         known->facts = malloc(size);
@@ -104,16 +106,16 @@ void towc_known_add(struct towc_library *library, const struct towc_context *con
     known->libraries++;
     library->known = known;
 unlock:
-    tow_mutex_unlock(&lock);
+    tow_mutex_unlock(&knowns.lock);
 }
 
 void towc_known_drop(struct towc_library *library)
 {
-    tow_mutex_lock(&lock);
+    tow_mutex_lock(&knowns.lock);
     struct towc_known *known = library->known;
     library->known = NULL;
     if (known != NULL && --known->libraries == 0) {
-        struct towc_known **at = &knowns;
+        struct towc_known **at = &knowns.list;
         while (*at != known) {
             at = &(*at)->next;
         }
@@ -121,5 +123,5 @@ void towc_known_drop(struct towc_library *library)
         free(known->facts);
         free(known);
     }
-    tow_mutex_unlock(&lock);
+    tow_mutex_unlock(&knowns.lock);
 }

@@ -11,12 +11,14 @@
 
 enum { LIMITS_DEVICES = 64 };
 
-/* Process-wide: limits of devices, which do not change; devices_lock guards filling them. */
+/* Process-wide: limits of devices, which do not change. */
 static struct {
-    struct towc_launch_limits limits;
-    atomic_bool ready;
-} devices[LIMITS_DEVICES];
-static struct tow_mutex devices_lock = TOW_MUTEX(CLIENT_LIMITS);
+    struct tow_mutex lock; /* guards filling them */
+    struct {
+        struct towc_launch_limits limits;
+        atomic_bool ready;
+    } of[LIMITS_DEVICES];
+} devices = {.lock = TOW_MUTEX(CLIENT_LIMITS)};
 
 static CUresult fill_limits(CUdevice device, struct towc_launch_limits *limits)
 {
@@ -54,13 +56,13 @@ static const struct towc_launch_limits *limits_slow(CUdevice device)
     if (fill_limits(device, &limits) != CUDA_SUCCESS) {
         return NULL;
     }
-    tow_mutex_lock(&devices_lock);
-    if (!atomic_load_explicit(&devices[device].ready, memory_order_relaxed)) {
-        devices[device].limits = limits;
-        atomic_store_explicit(&devices[device].ready, true, memory_order_release);
+    tow_mutex_lock(&devices.lock);
+    if (!atomic_load_explicit(&devices.of[device].ready, memory_order_relaxed)) {
+        devices.of[device].limits = limits;
+        atomic_store_explicit(&devices.of[device].ready, true, memory_order_release);
     }
-    tow_mutex_unlock(&devices_lock);
-    return &devices[device].limits;
+    tow_mutex_unlock(&devices.lock);
+    return &devices.of[device].limits;
 }
 
 const struct towc_launch_limits *towc_launch_limits(CUdevice device)
@@ -68,10 +70,10 @@ const struct towc_launch_limits *towc_launch_limits(CUdevice device)
     if ((unsigned)device >= LIMITS_DEVICES) {
         return NULL;
     }
-    if (TOW_UNLIKELY(!atomic_load_explicit(&devices[device].ready, memory_order_acquire))) {
+    if (TOW_UNLIKELY(!atomic_load_explicit(&devices.of[device].ready, memory_order_acquire))) {
         return limits_slow(device);
     }
-    return &devices[device].limits;
+    return &devices.of[device].limits;
 }
 
 void towc_launch_bounds_init(struct towc_bounds *bounds, CUdevice device)

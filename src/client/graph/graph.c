@@ -31,9 +31,10 @@ struct holding {
 };
 
 /* Process-wide: user objects belong to no context, and their destructors are the program's. */
-static struct holding *holdings;
-static struct tow_mutex object_lock =
-    TOW_MUTEX(CLIENT_GRAPH_OBJECTS); /* guards holdings and all counts */
+static struct {
+    struct tow_mutex lock; /* guards all here, and the objects' counts */
+    struct holding *holdings;
+} objects = {.lock = TOW_MUTEX(CLIENT_GRAPH_OBJECTS)};
 
 static struct user_object *object_of(CUuserObject object)
 {
@@ -44,12 +45,12 @@ static struct user_object *object_of(CUuserObject object)
 static void object_release(uint64_t id, unsigned count)
 {
     struct user_object *ended = NULL;
-    tow_mutex_lock(&object_lock);
+    tow_mutex_lock(&objects.lock);
     struct user_object *object = towc_handle_object(TOW_H_USEROBJECT, id);
     if (object != NULL && (object->uses -= count < object->uses ? count : object->uses) == 0) {
         ended = towc_handle_retire(id);
     }
-    tow_mutex_unlock(&object_lock);
+    tow_mutex_unlock(&objects.lock);
     if (ended != NULL) {
         ended->destroy(ended->data);
         free(ended);
@@ -80,13 +81,13 @@ CUresult towc_cuUserObjectCreate(CUuserObject *object_out, void *ptr, CUhostFn d
 
 CUresult towc_cuUserObjectRetain(CUuserObject object, unsigned int count)
 {
-    tow_mutex_lock(&object_lock);
+    tow_mutex_lock(&objects.lock);
     struct user_object *found = object_of(object);
     bool wrong = found == NULL || count == 0 || count > INT32_MAX;
     if (!wrong) {
         found->uses += count;
     }
-    tow_mutex_unlock(&object_lock);
+    tow_mutex_unlock(&objects.lock);
     return wrong ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;
 }
 
@@ -102,7 +103,7 @@ CUresult towc_cuUserObjectRelease(CUuserObject object, unsigned int count)
 /* With the object lock held. */
 static bool graph_hold(uint64_t graph, uint64_t object, unsigned count)
 {
-    struct holding *h = holdings;
+    struct holding *h = objects.holdings;
     while (h != NULL && (h->graph != graph || h->object != object)) {
         h = h->next;
     }
@@ -113,8 +114,8 @@ static bool graph_hold(uint64_t graph, uint64_t object, unsigned count)
         }
         h->graph = graph;
         h->object = object;
-        h->next = holdings;
-        holdings = h;
+        h->next = objects.holdings;
+        objects.holdings = h;
     }
     h->uses += count;
     return true;
@@ -128,7 +129,7 @@ CUresult towc_cuGraphRetainUserObject(CUgraph graph, CUuserObject object, unsign
         return CUDA_ERROR_INVALID_VALUE;
     }
     CUresult status = CUDA_SUCCESS;
-    tow_mutex_lock(&object_lock);
+    tow_mutex_lock(&objects.lock);
     struct user_object *found = object_of(object);
     if (found == NULL) {
         status = CUDA_ERROR_INVALID_VALUE;
@@ -137,15 +138,15 @@ CUresult towc_cuGraphRetainUserObject(CUgraph graph, CUuserObject object, unsign
     } else if (!(flags & CU_GRAPH_USER_OBJECT_MOVE)) {
         found->uses += count;
     }
-    tow_mutex_unlock(&object_lock);
+    tow_mutex_unlock(&objects.lock);
     return status;
 }
 
 CUresult towc_cuGraphReleaseUserObject(CUgraph graph, CUuserObject object, unsigned int count)
 {
     uint64_t key = (uint64_t)(uintptr_t)graph, id = (uint64_t)(uintptr_t)object;
-    tow_mutex_lock(&object_lock);
-    struct holding **at = &holdings;
+    tow_mutex_lock(&objects.lock);
+    struct holding **at = &objects.holdings;
     while (*at != NULL && ((*at)->graph != key || (*at)->object != id)) {
         at = &(*at)->next;
     }
@@ -158,7 +159,7 @@ CUresult towc_cuGraphReleaseUserObject(CUgraph graph, CUuserObject object, unsig
         *at = h->next;
         free(h);
     }
-    tow_mutex_unlock(&object_lock);
+    tow_mutex_unlock(&objects.lock);
     if (wrong) {
         return nothing ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
     }
@@ -168,22 +169,22 @@ CUresult towc_cuGraphReleaseUserObject(CUgraph graph, CUuserObject object, unsig
 
 void towc_graph_share_objects(uint64_t from, uint64_t to)
 {
-    tow_mutex_lock(&object_lock);
-    for (struct holding *h = holdings; h != NULL; h = h->next) {
+    tow_mutex_lock(&objects.lock);
+    for (struct holding *h = objects.holdings; h != NULL; h = h->next) {
         struct user_object *object =
             h->graph == from ? towc_handle_object(TOW_H_USEROBJECT, h->object) : NULL;
         if (object != NULL && graph_hold(to, h->object, h->uses)) {
             object->uses += h->uses;
         }
     }
-    tow_mutex_unlock(&object_lock);
+    tow_mutex_unlock(&objects.lock);
 }
 
 void towc_graph_drop_objects(uint64_t key)
 {
     for (;;) {
-        tow_mutex_lock(&object_lock);
-        struct holding **at = &holdings;
+        tow_mutex_lock(&objects.lock);
+        struct holding **at = &objects.holdings;
         while (*at != NULL && (*at)->graph != key) {
             at = &(*at)->next;
         }
@@ -191,7 +192,7 @@ void towc_graph_drop_objects(uint64_t key)
         if (h != NULL) {
             *at = h->next;
         }
-        tow_mutex_unlock(&object_lock);
+        tow_mutex_unlock(&objects.lock);
         if (h == NULL) {
             return;
         }

@@ -39,9 +39,11 @@ struct exported {
 };
 
 /* Process-wide: descriptors are the process's; each names its link. */
-static struct tow_mutex lock = TOW_MUTEX(CLIENT_SHAREABLE);
-static struct exported *exports; /* owned; guarded by lock */
-static atomic_bool any;          /* exports is not empty */
+static struct {
+    struct tow_mutex lock; /* guards the list */
+    struct exported *list; /* owned */
+    atomic_bool any;       /* it is not empty; looked at without the lock */
+} exports = {.lock = TOW_MUTEX(CLIENT_SHAREABLE)};
 
 static void shareable_forget(struct towc_link *link, const struct tow_token *token)
 {
@@ -63,13 +65,13 @@ static bool is_closed(int watch)
 void towc_shareable_sweep(void)
 {
     /* A forked child has the list and must not touch it. */
-    if (!atomic_load_explicit(&any, memory_order_relaxed) || towc_client_state() != CUDA_SUCCESS ||
-        towc_thread_in_hostfn()) {
+    if (!atomic_load_explicit(&exports.any, memory_order_relaxed) ||
+        towc_client_state() != CUDA_SUCCESS || towc_thread_in_hostfn()) {
         return;
     }
     struct exported *closed = NULL;
-    tow_mutex_lock(&lock);
-    for (struct exported **at = &exports; *at != NULL;) {
+    tow_mutex_lock(&exports.lock);
+    for (struct exported **at = &exports.list; *at != NULL;) {
         struct exported *e = *at;
         if (is_closed(e->watch)) {
             *at = e->next;
@@ -79,8 +81,8 @@ void towc_shareable_sweep(void)
             at = &e->next;
         }
     }
-    atomic_store_explicit(&any, exports != NULL, memory_order_relaxed);
-    tow_mutex_unlock(&lock);
+    atomic_store_explicit(&exports.any, exports.list != NULL, memory_order_relaxed);
+    tow_mutex_unlock(&exports.lock);
     while (closed != NULL) {
         struct exported *e = closed;
         closed = e->next;
@@ -119,11 +121,11 @@ static void watch_export(struct towc_link *link, const struct tow_token *token, 
         }
         return;
     }
-    tow_mutex_lock(&lock);
-    *e = (struct exported){exports, link, *token, watch};
-    exports = e;
-    atomic_store_explicit(&any, true, memory_order_relaxed);
-    tow_mutex_unlock(&lock);
+    tow_mutex_lock(&exports.lock);
+    *e = (struct exported){exports.list, link, *token, watch};
+    exports.list = e;
+    atomic_store_explicit(&exports.any, true, memory_order_relaxed);
+    tow_mutex_unlock(&exports.lock);
 }
 
 static int make_file(const struct tow_token *token)

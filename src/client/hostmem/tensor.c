@@ -22,9 +22,10 @@ struct kept {
 };
 
 /* Process-wide: a cache; entries name their link. */
-static struct tow_mutex lock =
-    TOW_MUTEX(CLIENT_TENSORS); /* guards the next and what it points at */
-static struct kept *table;     /* owned, never freed */
+static struct {
+    struct tow_mutex lock; /* guards the next and what it points at */
+    struct kept *table;    /* owned, never freed */
+} maps = {.lock = TOW_MUTEX(CLIENT_TENSORS)};
 
 /* Of everything but the address. */
 static size_t place_of(const struct tow_tensor_tiled *shape)
@@ -48,8 +49,8 @@ static bool tensor_recall(struct towc_link *link, const struct tow_tensor_tiled 
 {
     bool found = false;
     uint64_t mask = shape->interleave == CU_TENSOR_MAP_INTERLEAVE_32B ? 31 : 15;
-    tow_mutex_lock(&lock);
-    const struct kept *kept = table != NULL ? &table[place_of(shape)] : NULL;
+    tow_mutex_lock(&maps.lock);
+    const struct kept *kept = maps.table != NULL ? &maps.table[place_of(shape)] : NULL;
     if (kept != NULL && kept->link == link && same_shape(&kept->shape, shape) &&
         (kept->shape.address == shape->address ||
          (kept->plain && (shape->address & mask) == 0 && shape->address != 0))) {
@@ -59,25 +60,25 @@ static bool tensor_recall(struct towc_link *link, const struct tow_tensor_tiled 
         }
         found = true;
     }
-    tow_mutex_unlock(&lock);
+    tow_mutex_unlock(&maps.lock);
     return found;
 }
 
 static void tensor_keep(struct towc_link *link, const struct tow_tensor_tiled *shape,
                         const CUtensorMap *map, bool plain)
 {
-    tow_mutex_lock(&lock);
-    if (table == NULL) {
-        table = calloc(KEPT, sizeof *table);
+    tow_mutex_lock(&maps.lock);
+    if (maps.table == NULL) {
+        maps.table = calloc(KEPT, sizeof *maps.table);
     }
-    if (table != NULL) {
-        struct kept *kept = &table[place_of(shape)];
+    if (maps.table != NULL) {
+        struct kept *kept = &maps.table[place_of(shape)];
         kept->link = link;
         kept->shape = *shape;
         kept->plain = plain;
         memcpy(kept->map, map, sizeof kept->map);
     }
-    tow_mutex_unlock(&lock);
+    tow_mutex_unlock(&maps.lock);
 }
 
 static CUresult tensor_check(const void *map, uint32_t rank, const void *dim, const void *stride,

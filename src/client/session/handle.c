@@ -22,10 +22,12 @@ struct slot {
 };
 
 /* Process-wide: a program's handles are of one kind, whichever server has the object. */
-static struct tow_mutex lock =
-    TOW_MUTEX(CLIENT_HANDLES); /* guards the three below and all writing */
-static uint32_t used = 1;      /* slots ever taken; index 0 never is */
-static uint32_t first_free, last_free;
+static struct {
+    struct tow_mutex lock; /* guards all here, and all writing to slots */
+    uint32_t used;         /* slots ever taken; index 0 never is */
+    uint32_t first_free, last_free;
+} table = {.lock = TOW_MUTEX(CLIENT_HANDLES), .used = 1};
+/* Process-wide: the same. Written with the lock held, read without. */
 static _Atomic(struct slot *) chunks[CHUNKS_MAX]; /* owned, never freed */
 
 static struct slot *slot_at(uint32_t index)
@@ -53,16 +55,16 @@ static struct slot *live_slot(enum tow_handle_kind kind, uint64_t id)
 static struct slot *take_slot(uint32_t *ret_index)
 {
     struct slot *slot = NULL;
-    if (first_free != 0) {
-        *ret_index = first_free;
-        slot = slot_at(first_free);
-        first_free = slot->next_free;
-        if (first_free == 0) {
-            last_free = 0;
+    if (table.first_free != 0) {
+        *ret_index = table.first_free;
+        slot = slot_at(table.first_free);
+        table.first_free = slot->next_free;
+        if (table.first_free == 0) {
+            table.last_free = 0;
         }
         return slot;
     }
-    uint32_t chunk = used >> CHUNK_BITS;
+    uint32_t chunk = table.used >> CHUNK_BITS;
     if (chunk >= CHUNKS_MAX) {
         return NULL;
     }
@@ -73,23 +75,23 @@ static struct slot *take_slot(uint32_t *ret_index)
         }
         atomic_store_explicit(&chunks[chunk], slots, memory_order_release);
     }
-    *ret_index = used;
-    return slot_at(used++);
+    *ret_index = table.used;
+    return slot_at(table.used++);
 }
 
 CUresult towc_handle_mint_object(enum tow_handle_kind kind, void *object, uint64_t *ret_id)
 {
-    tow_mutex_lock(&lock);
+    tow_mutex_lock(&table.lock);
     uint32_t index = 0;
     struct slot *slot = take_slot(&index);
     if (slot == NULL) {
-        tow_mutex_unlock(&lock);
+        tow_mutex_unlock(&table.lock);
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
     uint64_t id = TOW_ID_MAKE(kind, 0, ++slot->generation, index);
     atomic_store_explicit(&slot->object, object, memory_order_relaxed);
     atomic_store_explicit(&slot->id, id, memory_order_release);
-    tow_mutex_unlock(&lock);
+    tow_mutex_unlock(&table.lock);
     *ret_id = id;
     return CUDA_SUCCESS;
 }
@@ -117,11 +119,11 @@ CUresult towc_handle_missing(enum tow_handle_kind kind, uint64_t id)
 {
     bool was = false;
     if (TOW_ID_KIND(id) == (unsigned)kind && !TOW_ID_OF_SERVER(id) && id >> 63 == 0) {
-        tow_mutex_lock(&lock);
-        struct slot *slot = TOW_ID_INDEX(id) < used ? slot_at(TOW_ID_INDEX(id)) : NULL;
+        tow_mutex_lock(&table.lock);
+        struct slot *slot = TOW_ID_INDEX(id) < table.used ? slot_at(TOW_ID_INDEX(id)) : NULL;
         was =
             slot != NULL && TOW_ID_GENERATION(id) != 0 && TOW_ID_GENERATION(id) <= slot->generation;
-        tow_mutex_unlock(&lock);
+        tow_mutex_unlock(&table.lock);
     }
     return was ? CUDA_ERROR_CONTEXT_IS_DESTROYED : CUDA_ERROR_INVALID_HANDLE;
 }
@@ -129,7 +131,7 @@ CUresult towc_handle_missing(enum tow_handle_kind kind, uint64_t id)
 void *towc_handle_retire(uint64_t id)
 {
     void *object = NULL;
-    tow_mutex_lock(&lock);
+    tow_mutex_lock(&table.lock);
     struct slot *slot = live_slot((enum tow_handle_kind)TOW_ID_KIND(id), id);
     if (slot != NULL) {
         object = atomic_exchange_explicit(&slot->object, NULL, memory_order_relaxed);
@@ -140,28 +142,28 @@ void *towc_handle_retire(uint64_t id)
         if (TOW_ID_KIND(id) != TOW_H_CONTEXT) {
             uint32_t index = TOW_ID_INDEX(id);
             slot->next_free = 0;
-            if (last_free != 0) {
-                slot_at(last_free)->next_free = index;
+            if (table.last_free != 0) {
+                slot_at(table.last_free)->next_free = index;
             } else {
-                first_free = index;
+                table.first_free = index;
             }
-            last_free = index;
+            table.last_free = index;
         }
     }
-    tow_mutex_unlock(&lock);
+    tow_mutex_unlock(&table.lock);
     return object;
 }
 
 void towc_handle_each(enum tow_handle_kind kind,
                       void (*visit)(void *user, uint64_t id, void *object), void *user)
 {
-    tow_mutex_lock(&lock);
-    for (uint32_t index = 1; index < used; index++) {
+    tow_mutex_lock(&table.lock);
+    for (uint32_t index = 1; index < table.used; index++) {
         struct slot *slot = slot_at(index);
         uint64_t id = atomic_load_explicit(&slot->id, memory_order_relaxed);
         if (id != 0 && TOW_ID_KIND(id) == (unsigned)kind) {
             visit(user, id, atomic_load_explicit(&slot->object, memory_order_relaxed));
         }
     }
-    tow_mutex_unlock(&lock);
+    tow_mutex_unlock(&table.lock);
 }

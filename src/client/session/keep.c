@@ -17,12 +17,14 @@ struct kept {
 enum { BUCKETS = 1024 };
 
 /* Process-wide: graphs belong to no context; found by their ids. */
-static struct kept *kept_lists[BUCKETS];
-static struct tow_mutex kept_lock = TOW_MUTEX(CLIENT_KEPT); /* guards the lists */
+static struct {
+    struct tow_mutex lock; /* guards the lists */
+    struct kept *lists[BUCKETS];
+} all_kept = {.lock = TOW_MUTEX(CLIENT_KEPT)};
 
 static struct kept **list_of(uint64_t key)
 {
-    return &kept_lists[TOW_ID_INDEX(key) % BUCKETS];
+    return &all_kept.lists[TOW_ID_INDEX(key) % BUCKETS];
 }
 
 /* True for ids that differ in their generation alone. Nodes end with their graph, of which nothing
@@ -35,7 +37,7 @@ static bool same_place(uint64_t a, uint64_t b)
 
 static struct kept *take_kept(uint64_t key)
 {
-    tow_mutex_lock(&kept_lock);
+    tow_mutex_lock(&all_kept.lock);
     struct kept **at = list_of(key);
     while (*at != NULL && !same_place((*at)->key, key)) {
         at = &(*at)->next;
@@ -44,7 +46,7 @@ static struct kept *take_kept(uint64_t key)
     if (found != NULL) {
         *at = found->next;
     }
-    tow_mutex_unlock(&kept_lock);
+    tow_mutex_unlock(&all_kept.lock);
     return found;
 }
 
@@ -61,10 +63,10 @@ void *towc_keep_make(uint64_t key, size_t size)
     }
     towc_keep_drop(key);
     made->key = key;
-    tow_mutex_lock(&kept_lock);
+    tow_mutex_lock(&all_kept.lock);
     struct kept **list = list_of(key);
     made->next = *list;
     *list = made;
-    tow_mutex_unlock(&kept_lock);
+    tow_mutex_unlock(&all_kept.lock);
     return made->bytes;
 }

@@ -18,10 +18,12 @@ static pthread_key_t key;
 static bool have_key;
 
 /* Process-wide: threads are the process's, and have one number on all servers. */
-static struct tow_mutex lock = TOW_MUTEX(CLIENT_THREADS); /* guards the three below */
-static uint64_t taken[(TOW_THREADS_MAX + 1) / 64];        /* bit i: number i is in use */
-static unsigned lowest = 1;                               /* no free number below */
-static uint64_t uniques;
+static struct {
+    struct tow_mutex lock;                      /* guards all here */
+    uint64_t taken[(TOW_THREADS_MAX + 1) / 64]; /* bit i: number i is in use */
+    unsigned lowest;                            /* no free number below */
+    uint64_t uniques;
+} numbers = {.lock = TOW_MUTEX(CLIENT_THREADS), .lowest = 1};
 
 /* Process-wide: the same. */
 static _Atomic(towc_thread_end *) at_end;
@@ -34,28 +36,28 @@ void towc_thread_at_end(towc_thread_end *hook)
 static unsigned take_number(uint64_t *ret_unique)
 {
     unsigned found = 0;
-    tow_mutex_lock(&lock);
-    for (unsigned number = lowest; number < TOW_THREADS_MAX; number++) {
-        if ((taken[number / 64] >> number % 64 & 1) == 0) {
-            taken[number / 64] |= UINT64_C(1) << number % 64;
-            lowest = number + 1;
+    tow_mutex_lock(&numbers.lock);
+    for (unsigned number = numbers.lowest; number < TOW_THREADS_MAX; number++) {
+        if ((numbers.taken[number / 64] >> number % 64 & 1) == 0) {
+            numbers.taken[number / 64] |= UINT64_C(1) << number % 64;
+            numbers.lowest = number + 1;
             found = number;
             break;
         }
     }
-    *ret_unique = ++uniques;
-    tow_mutex_unlock(&lock);
+    *ret_unique = ++numbers.uniques;
+    tow_mutex_unlock(&numbers.lock);
     return found;
 }
 
 static void give_number(unsigned number)
 {
-    tow_mutex_lock(&lock);
-    taken[number / 64] &= ~(UINT64_C(1) << number % 64);
-    if (number < lowest) {
-        lowest = number;
+    tow_mutex_lock(&numbers.lock);
+    numbers.taken[number / 64] &= ~(UINT64_C(1) << number % 64);
+    if (number < numbers.lowest) {
+        numbers.lowest = number;
     }
-    tow_mutex_unlock(&lock);
+    tow_mutex_unlock(&numbers.lock);
 }
 
 /* Runs on the thread that ends. Destructors of other libraries may still make calls after it: those

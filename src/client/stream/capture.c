@@ -33,10 +33,12 @@ struct capture {
 
 /* Process-wide: a capture in global mode forbids calls of the whole program; streams are found by
  * ids, of which there is one kind for all servers. */
-static struct capture *captures;
-static uint64_t affairs = 1; /* counts what may change whether a stream captures; an answer holds
-                              * while this is what it was */
-static struct tow_mutex lock = TOW_MUTEX(CLIENT_CAPTURES); /* guards both, and streams' answers */
+static struct {
+    struct tow_mutex lock; /* guards all here, and streams' answers */
+    struct capture *list;
+    uint64_t affairs; /* counts what may change whether a stream captures; an answer holds while
+                       * this is what it was */
+} captures = {.lock = TOW_MUTEX(CLIENT_CAPTURES), .affairs = 1};
 
 CUresult towc_cuThreadExchangeStreamCaptureMode(CUstreamCaptureMode *mode)
 {
@@ -85,11 +87,11 @@ static CUresult note_begin(struct capture *made, CUresult status)
         free(made);
         return status;
     }
-    tow_mutex_lock(&lock);
-    made->next = captures;
-    captures = made;
-    affairs++;
-    tow_mutex_unlock(&lock);
+    tow_mutex_lock(&captures.lock);
+    made->next = captures.list;
+    captures.list = made;
+    captures.affairs++;
+    tow_mutex_unlock(&captures.lock);
     atomic_fetch_add(&towc_captures, 1);
     atomic_fetch_add(&towc_wait_always, 1);
     return CUDA_SUCCESS;
@@ -109,8 +111,8 @@ void towc_capture_drop(CUstream stream, unsigned thread)
     if (atomic_load_explicit(&towc_captures, memory_order_relaxed) == 0) {
         return;
     }
-    tow_mutex_lock(&lock);
-    struct capture **at = &captures;
+    tow_mutex_lock(&captures.lock);
+    struct capture **at = &captures.list;
     while (*at != NULL && !is_of(*at, stream, thread)) {
         at = &(*at)->next;
     }
@@ -118,7 +120,7 @@ void towc_capture_drop(CUstream stream, unsigned thread)
     if (ended != NULL) {
         *at = ended->next;
     }
-    tow_mutex_unlock(&lock);
+    tow_mutex_unlock(&captures.lock);
     if (ended != NULL) {
         capture_end(ended);
     }
@@ -130,8 +132,8 @@ void towc_capture_drop_context(struct towc_context *context)
     if (atomic_load_explicit(&towc_captures, memory_order_relaxed) == 0) {
         return;
     }
-    tow_mutex_lock(&lock);
-    for (struct capture **at = &captures; *at != NULL;) {
+    tow_mutex_lock(&captures.lock);
+    for (struct capture **at = &captures.list; *at != NULL;) {
         struct capture *c = *at;
         const struct towc_stream *stream = towc_stream_find((CUstream)(uintptr_t)c->stream);
         if (stream != NULL && stream->context == context) {
@@ -142,7 +144,7 @@ void towc_capture_drop_context(struct towc_context *context)
             at = &c->next;
         }
     }
-    tow_mutex_unlock(&lock);
+    tow_mutex_unlock(&captures.lock);
     while (gone != NULL) {
         struct capture *next = gone->next;
         capture_end(gone);
@@ -209,8 +211,8 @@ bool towc_capture_find(CUstream stream, struct towc_capture_facts *ret_facts)
 {
     const struct towc_thread *self = towc_thread_self();
     unsigned thread = self != NULL ? self->number : 0;
-    tow_mutex_lock(&lock);
-    const struct capture *c = captures;
+    tow_mutex_lock(&captures.lock);
+    const struct capture *c = captures.list;
     while (c != NULL && !is_of(c, stream, thread)) {
         c = c->next;
     }
@@ -219,7 +221,7 @@ bool towc_capture_find(CUstream stream, struct towc_capture_facts *ret_facts)
             .wrong_thread = c->mode != CU_STREAM_CAPTURE_MODE_RELAXED && c->thread != thread,
             .to_graph = c->to_graph};
     }
-    tow_mutex_unlock(&lock);
+    tow_mutex_unlock(&captures.lock);
     return c != NULL;
 }
 
@@ -242,8 +244,8 @@ CUresult towc_capture_unsafe(void)
     if (self == NULL) {
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
-    tow_mutex_lock(&lock);
-    for (struct capture *c = captures; c != NULL && stream == 0; c = c->next) {
+    tow_mutex_lock(&captures.lock);
+    for (struct capture *c = captures.list; c != NULL && stream == 0; c = c->next) {
         bool own = c->thread == self->number;
         bool forbids = self->capture_mode == CU_STREAM_CAPTURE_MODE_RELAXED        ? false
                        : c->mode == CU_STREAM_CAPTURE_MODE_RELAXED                 ? false
@@ -256,7 +258,7 @@ CUresult towc_capture_unsafe(void)
             stream = c->stream;
         }
     }
-    tow_mutex_unlock(&lock);
+    tow_mutex_unlock(&captures.lock);
     if (stream == 0) {
         return CUDA_SUCCESS;
     }
@@ -281,10 +283,10 @@ static bool capture_recall(CUstream stream, struct towc_stream_capture *ret_answ
     if (s == NULL) {
         return false; /* default streams are always asked for */
     }
-    tow_mutex_lock(&lock);
+    tow_mutex_lock(&captures.lock);
     *ret_answer = s->capture;
-    bool holds = s->capture.asked == affairs;
-    tow_mutex_unlock(&lock);
+    bool holds = s->capture.asked == captures.affairs;
+    tow_mutex_unlock(&captures.lock);
     return holds;
 }
 
@@ -293,10 +295,10 @@ static struct towc_stream_capture prepare_answer(CUstream stream)
 {
     struct towc_stream_capture answer = {0};
     const struct towc_stream *s = towc_stream_find(stream);
-    tow_mutex_lock(&lock);
-    answer.asked = affairs;
+    tow_mutex_lock(&captures.lock);
+    answer.asked = captures.affairs;
     answer.waits = s != NULL ? s->capture.waits : 0;
-    tow_mutex_unlock(&lock);
+    tow_mutex_unlock(&captures.lock);
     return answer;
 }
 
@@ -306,26 +308,26 @@ static void keep_answer(CUstream stream, struct towc_stream_capture answer)
     if (s == NULL) {
         return;
     }
-    tow_mutex_lock(&lock);
+    tow_mutex_lock(&captures.lock);
     if (s->capture.waits == answer.waits) {
         s->capture = answer;
     }
-    tow_mutex_unlock(&lock);
+    tow_mutex_unlock(&captures.lock);
 }
 
 void towc_capture_reset(struct towc_stream *s)
 {
-    tow_mutex_lock(&lock);
+    tow_mutex_lock(&captures.lock);
     s->capture = (struct towc_stream_capture){.waits = s->capture.waits + 1};
-    tow_mutex_unlock(&lock);
+    tow_mutex_unlock(&captures.lock);
 }
 
 void towc_capture_doubt(void)
 {
     if (atomic_load_explicit(&towc_captures, memory_order_relaxed) != 0) {
-        tow_mutex_lock(&lock);
-        affairs++;
-        tow_mutex_unlock(&lock);
+        tow_mutex_lock(&captures.lock);
+        captures.affairs++;
+        tow_mutex_unlock(&captures.lock);
     }
 }
 
@@ -335,13 +337,13 @@ void towc_capture_waited(CUstream stream)
     if (atomic_load_explicit(&towc_captures, memory_order_relaxed) == 0 || s == NULL) {
         return;
     }
-    tow_mutex_lock(&lock);
+    tow_mutex_lock(&captures.lock);
     s->capture.waits++;
     /* One that captures already stays with its capture: to be drawn into another is an error. */
     if (s->capture.status != CU_STREAM_CAPTURE_STATUS_ACTIVE) {
         s->capture.asked = 0;
     }
-    tow_mutex_unlock(&lock);
+    tow_mutex_unlock(&captures.lock);
 }
 
 /* While something captures. */

@@ -15,8 +15,10 @@
 #include "gen/green_client.h"
 
 /* Process-wide: objects that no handle names; any context takes them. */
-static struct tow_mutex free_lock = TOW_MUTEX(CLIENT_EVENTS_FREE); /* guards the next */
-static struct towc_event *free_events;
+static struct {
+    struct tow_mutex lock; /* guards the list */
+    struct towc_event *list;
+} free_events = {.lock = TOW_MUTEX(CLIENT_EVENTS_FREE)};
 
 /* Process-wide: events opened from other processes name no context. Once true, everything is asked
  * for or waited for, which is right everywhere. */
@@ -90,10 +92,10 @@ static bool event_visit(CUevent event)
  * destroyed. */
 static void put_back(struct towc_event *e)
 {
-    tow_mutex_lock(&free_lock);
-    e->next_free = free_events;
-    free_events = e;
-    tow_mutex_unlock(&free_lock);
+    tow_mutex_lock(&free_events.lock);
+    e->next_free = free_events.list;
+    free_events.list = e;
+    tow_mutex_unlock(&free_events.lock);
 }
 
 static void event_retire(CUevent event)
@@ -119,12 +121,12 @@ CUresult towc_cuEventCreate(CUevent *phEvent, unsigned int Flags)
     if (context == NULL) {
         return CUDA_ERROR_INVALID_CONTEXT;
     }
-    tow_mutex_lock(&free_lock);
-    struct towc_event *e = free_events;
+    tow_mutex_lock(&free_events.lock);
+    struct towc_event *e = free_events.list;
     if (e != NULL) {
-        free_events = e->next_free;
+        free_events.list = e->next_free;
     }
-    tow_mutex_unlock(&free_lock);
+    tow_mutex_unlock(&free_events.lock);
     if (e == NULL) {
         e = calloc(1, sizeof *e);
         if (e == NULL) {

@@ -22,8 +22,10 @@ struct green {
 };
 
 /* Process-wide: any thread may still look at one. */
-static struct tow_mutex ended_lock = TOW_MUTEX(CLIENT_GREEN_ENDED); /* guards the next */
-static struct green *ended;                                         /* what was destroyed, kept */
+static struct {
+    struct tow_mutex lock; /* guards the list */
+    struct green *list;    /* what was destroyed, kept */
+} ended = {.lock = TOW_MUTEX(CLIENT_GREEN_ENDED)};
 
 static struct green *green_find(CUgreenCtx handle)
 {
@@ -148,10 +150,10 @@ CUresult towc_cuGreenCtxDestroy(CUgreenCtx hCtx)
     if (towc_handle_retire((uint64_t)(uintptr_t)hCtx) != green) {
         return CUDA_ERROR_INVALID_CONTEXT; /* another thread was faster */
     }
-    tow_mutex_lock(&ended_lock);
-    green->next = ended;
-    ended = green;
-    tow_mutex_unlock(&ended_lock);
+    tow_mutex_lock(&ended.lock);
+    green->next = ended.list;
+    ended.list = green;
+    tow_mutex_unlock(&ended.lock);
     tow_mutex_lock(&green->lock);
     struct towc_context *context = green->context;
     tow_mutex_unlock(&green->lock);

@@ -16,8 +16,10 @@
 #include "gen/stream_client.h"
 
 /* Process-wide: objects that no handle names, any context takes them; ids that are never reused. */
-static struct tow_mutex free_lock = TOW_MUTEX(CLIENT_STREAMS_FREE); /* guards the next */
-static struct towc_stream *free_streams;
+static struct {
+    struct tow_mutex lock; /* guards the list */
+    struct towc_stream *list;
+} free_streams = {.lock = TOW_MUTEX(CLIENT_STREAMS_FREE)};
 static _Atomic uint64_t uniques;
 
 static bool is_default(CUstream stream)
@@ -85,21 +87,21 @@ CUresult towc_stream_id(struct towc_context *context, CUstream stream, uint64_t 
  * destroyed. */
 static void put_back(struct towc_stream *s)
 {
-    tow_mutex_lock(&free_lock);
-    s->next_free = free_streams;
-    free_streams = s;
-    tow_mutex_unlock(&free_lock);
+    tow_mutex_lock(&free_streams.lock);
+    s->next_free = free_streams.list;
+    free_streams.list = s;
+    tow_mutex_unlock(&free_streams.lock);
 }
 
 CUresult towc_stream_mint(struct towc_context *context, unsigned flags, int priority,
                           CUstream *ret_stream)
 {
-    tow_mutex_lock(&free_lock);
-    struct towc_stream *s = free_streams;
+    tow_mutex_lock(&free_streams.lock);
+    struct towc_stream *s = free_streams.list;
     if (s != NULL) {
-        free_streams = s->next_free;
+        free_streams.list = s->next_free;
     }
-    tow_mutex_unlock(&free_lock);
+    tow_mutex_unlock(&free_streams.lock);
     if (s == NULL) {
         s = calloc(1, sizeof *s);
         if (s == NULL) {

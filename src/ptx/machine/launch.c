@@ -41,8 +41,10 @@ struct tow_ptx_job {
     uint64_t *workspace;   /* owned: of the grid barrier */
 };
 
-static struct tow_mutex idle_lock = TOW_MUTEX(PTX_IDLE);
-static struct tow_ptx_runner *idle_runners; /* guarded by idle_lock */
+static struct {
+    struct tow_mutex lock; /* guards the list */
+    struct tow_ptx_runner *runners;
+} idle = {.lock = TOW_MUTEX(PTX_IDLE)};
 
 const struct tow_ptx_op *tow_ptx_fault(struct tow_ptx_warp *w, const struct tow_ptx_op *o,
                                        enum tow_ptx_fault_kind kind, unsigned lane,
@@ -537,12 +539,12 @@ static void run_resident(struct tow_ptx_runner *runner)
 
 static struct tow_ptx_runner *runner_take(struct tow_ptx_job *job)
 {
-    tow_mutex_lock(&idle_lock);
-    struct tow_ptx_runner *runner = idle_runners;
+    tow_mutex_lock(&idle.lock);
+    struct tow_ptx_runner *runner = idle.runners;
     if (runner) {
-        idle_runners = runner->next;
+        idle.runners = runner->next;
     }
-    tow_mutex_unlock(&idle_lock);
+    tow_mutex_unlock(&idle.lock);
     if (!runner) {
         runner = calloc(1, sizeof *runner);
         if (!runner) {
@@ -598,10 +600,10 @@ static void runner_give(struct tow_ptx_runner *runner)
             free(frame);
         }
     }
-    tow_mutex_lock(&idle_lock);
-    runner->next = idle_runners;
-    idle_runners = runner;
-    tow_mutex_unlock(&idle_lock);
+    tow_mutex_lock(&idle.lock);
+    runner->next = idle.runners;
+    idle.runners = runner;
+    tow_mutex_unlock(&idle.lock);
 }
 
 static void job_work(void *user)
