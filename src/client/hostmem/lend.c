@@ -26,7 +26,7 @@ struct lend {
 static struct {
     struct tow_mutex lock; /* guards the list */
     struct lend *list;
-} lent = {.lock = TOW_MUTEX(CLIENT_LENT)};
+} lends = {.lock = TOW_MUTEX(CLIENT_LENT)};
 
 /* The mapping that holds an address. */
 struct search {
@@ -90,10 +90,10 @@ bool towc_lend_begin(struct towc_link *link, uint64_t base, uint64_t size, uint6
         return false;
     }
     *l = (struct lend){.link = link, .low = low, .high = high};
-    tow_mutex_lock(&lent.lock);
-    l->next = lent.list;
-    lent.list = l;
-    tow_mutex_unlock(&lent.lock);
+    tow_mutex_lock(&lends.lock);
+    l->next = lends.list;
+    lends.list = l;
+    tow_mutex_unlock(&lends.lock);
     *ret_low = low;
     *ret_high = high;
     return true;
@@ -102,8 +102,8 @@ bool towc_lend_begin(struct towc_link *link, uint64_t base, uint64_t size, uint6
 CUresult towc_lend_end(struct towc_link *link, uint64_t low)
 {
     CUresult status = towc_share_take_back(link, low);
-    tow_mutex_lock(&lent.lock);
-    struct lend **at = &lent.list;
+    tow_mutex_lock(&lends.lock);
+    struct lend **at = &lends.list;
     while (*at != NULL && ((*at)->link != link || (*at)->low != low)) {
         at = &(*at)->next;
     }
@@ -111,7 +111,7 @@ CUresult towc_lend_end(struct towc_link *link, uint64_t low)
     if (l != NULL) {
         *at = l->next;
     }
-    tow_mutex_unlock(&lent.lock);
+    tow_mutex_unlock(&lends.lock);
     free(l);
     return status;
 }
@@ -119,8 +119,8 @@ CUresult towc_lend_end(struct towc_link *link, uint64_t low)
 uint64_t towc_lend_until(const struct towc_link *link, uint64_t at, uint64_t end, bool *ret_lent)
 {
     *ret_lent = false;
-    tow_mutex_lock(&lent.lock);
-    for (const struct lend *l = lent.list; l != NULL; l = l->next) {
+    tow_mutex_lock(&lends.lock);
+    for (const struct lend *l = lends.list; l != NULL; l = l->next) {
         if (link != NULL && l->link != link) {
             continue;
         }
@@ -133,6 +133,6 @@ uint64_t towc_lend_until(const struct towc_link *link, uint64_t at, uint64_t end
             end = l->low;
         }
     }
-    tow_mutex_unlock(&lent.lock);
+    tow_mutex_unlock(&lends.lock);
     return end;
 }
