@@ -216,7 +216,7 @@ static int tcp_listen(const char *rest, mode_t mode, char *ret_why, size_t size,
                 const int *only = address.host[0] == '\0' ? &off : &on;
                 setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, only, sizeof *only);
             }
-            if (bind(fd, info->ai_addr, info->ai_addrlen) != 0 || listen(fd, 128) != 0) {
+            if (bind(fd, info->ai_addr, info->ai_addrlen) != 0 || listen(fd, SOMAXCONN) != 0) {
                 error = -errno;
                 close(fd);
                 fd = -1;

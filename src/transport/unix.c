@@ -140,7 +140,7 @@ int tow_unix_listen_fd(const char *scheme, const char *rest, mode_t mode, char *
     if (bound == 0 && rest[0] == '/') {
         chmod(rest, mode);
     }
-    if (bound != 0 || listen(fd, 128) != 0) {
+    if (bound != 0 || listen(fd, SOMAXCONN) != 0) {
         error = -errno;
         close(fd);
         if (error == -EADDRINUSE) {

@@ -5,8 +5,10 @@
 import json
 import pathlib
 import re
+import subprocess
 import sys
 import tempfile
+import time
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "lib"))
 
@@ -57,6 +59,23 @@ def a_context_that_is_released_at_exit_ends_with_its_worker():
             done = t.towline_run(server.address(transport), [program, "again"])
             t.equal(done.stdout, "release 0\nold memory 709 retain 0 current 0 alloc 0 fill 0 copy 0 has 7\n",
                     f"what works behind it over {transport} ({done.stderr})")
+
+
+@t.test(limit=120)
+def a_thread_that_waits_does_not_hold_up_the_end():
+    """The worker's own thread may stand in the driver for good: its watcher ends it."""
+    program = t.build_c(t.ROOT / "tests" / "system" / "helpers" / "ends.c", ["-lcuda", "-pthread"], "ends")
+    with t.Server() as server:
+        for transport in ("unix", "tcp", "shm"):
+            with subprocess.Popen([str(t.TOWLINE), "run", "-s", server.address(transport), "--", str(program), "inside"],
+                                  stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as client:
+                t.equal(client.stdout.readline(), "waits\n", f"what it printed over {transport}")
+                time.sleep(0.3)  # the call that waits has come; were it still on its way, the end would only be easier
+                begin = time.monotonic()
+                client.communicate("\n", timeout=60 * t.SLOW)
+                took = time.monotonic() - begin
+            t.check(took < 8, f"the end took {took:.1f} s over {transport}")
+            t.wait_until(lambda: not server.status()["sessions"], 10, "the session has ended")
 
 
 if __name__ == "__main__":

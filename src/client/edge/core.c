@@ -319,6 +319,7 @@ __attribute__((destructor)) static void program_ends(void)
         struct towc_link *link = towc_client_link_at(i);
         if (atomic_load(&link->lost) != 0 ||
             !tow_lock_take_until(&link->send.lock, tow_time_deadline(EXIT_NS))) {
+            atomic_store(&link->awaits_end, false); /* nobody told the worker to end */
             continue;
         }
         /* The server hangs up when it has read our BYE; that is no loss to speak of. */
@@ -331,7 +332,9 @@ __attribute__((destructor)) static void program_ends(void)
             tow_bye_encode(&bye, at, 64, &length) == 0) {
             tow_line_commit_now(link->line, length);
         }
-        tow_line_drain(link->line, tow_time_deadline(2 * TOW_TIME_S));
+        if (tow_line_drain(link->line, tow_time_deadline(2 * TOW_TIME_S)) < 0) {
+            atomic_store(&link->awaits_end, false);
+        }
         tow_lock_give(&link->send.lock);
     }
     int64_t deadline = tow_time_deadline(END_NS);

@@ -102,6 +102,7 @@ static void run_child(const struct tows_crew *crew, const char *key, int control
 #endif
     signal(SIGINT, SIG_IGN); /* Ctrl-C reaches the whole group; the listener ends its workers */
     signal(SIGHUP, SIG_IGN);
+    signal(SIGUSR1, SIG_IGN); /* drains the listener; a session goes on, whoever else hears it */
     sigset_t none;
     sigemptyset(&none);
     sigprocmask(SIG_SETMASK, &none, NULL);
@@ -161,11 +162,13 @@ enum { LINES_MANY = 50, LINES_FEW = 4 };
 
 static void give_lines(struct tows_worker *worker)
 {
-    if (atomic_load(&worker->stats->lines) >= LINES_FEW) {
+    uint32_t has = atomic_load(&worker->stats->lines);
+    if (has >= LINES_MANY / 2) {
         return;
     }
     unsigned spare = tow_log_take(10 * LINES_MANY);
-    unsigned given = spare == 10 * LINES_MANY ? LINES_MANY : spare < LINES_FEW ? spare : LINES_FEW;
+    unsigned few = has >= LINES_FEW ? 0 : spare < LINES_FEW ? spare : LINES_FEW;
+    unsigned given = spare == 10 * LINES_MANY ? LINES_MANY : few;
     tow_log_give_back(spare - given);
     worker->lines += given;
     atomic_fetch_add(&worker->stats->lines, given);

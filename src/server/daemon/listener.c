@@ -231,7 +231,7 @@ static bool listener_turns_away(struct server *server, struct tows_guest *guest,
     const struct tows_config *config = &server->config;
     char sentence[320], text[TOW_WHO_TEXT_MAX];
     uint64_t most = config->max_sessions, each = sessions_per_peer(config);
-    uint64_t places = config->places, own = config->places_per_peer;
+    uint64_t places = config->places > 0 ? config->places : 1, own = config->places_per_peer;
     own = own != 0 && own < places ? own : places;
     const struct tows_caller *caller = guest->caller;
     if (busy >= most) {
@@ -394,7 +394,7 @@ static void listener_balance(struct server *server)
         listener_start(server);
     }
     /* One worker at least is tried at the start: it tells which GPUs there are. */
-    uint64_t ahead = server->config.idle_workers;
+    uint64_t ahead = server->draining ? 0 : server->config.idle_workers;
     if (ahead == 0 && !crew->opened) {
         ahead = 1;
     }
@@ -446,6 +446,7 @@ static void listener_announce(struct server *server)
         tows_gauge_start(&server->gauge, server->config.device) < 0) {
         tow_log(TOW_AREA_SERVER, TOW_LOG_WARN, "the GPUs' state cannot be watched");
     }
+    tows_walls_tell(&server->config);
     for (unsigned i = 0; i < server->listener_count; i++) {
         tow_log(TOW_AREA_SERVER, TOW_LOG_INFO, "listens on %s", server->listeners[i]->address);
     }
@@ -552,7 +553,10 @@ static void take_signals(struct server *server)
             listener_reload(server);
             break;
         case SIGUSR1:
-            listener_drain(server);
+            /* Batch systems send it to whole jobs; a private server ends with its program. */
+            if (server->config.private_dir[0] == '\0') {
+                listener_drain(server);
+            }
             break;
         default:
             while (tows_crew_reap(&server->crew, key) > 0) {
@@ -735,7 +739,9 @@ int tows_listener_main(const struct tows_config *config, int argc, char **argv)
     long cores = sysconf(_SC_NPROCESSORS_ONLN);
     server.starts = cores > STARTS_MIN / 2 ? 2 * (unsigned)cores : STARTS_MIN;
     tows_door_init(&server.door);
-    tows_walls_tell(config);
+    if (config->walls != 0) {
+        tows_walls_hide();
+    }
     tows_crew_init(&server.crew, &server.config);
     error = start_listening(&server);
     if (error < 0) {

@@ -219,9 +219,8 @@ void tows_walls_tell(const struct tows_config *config)
                 "has them too");
         return;
     }
-    tows_walls_hide();
     tow_log(TOW_AREA_SERVER, TOW_LOG_INFO,
-            "workers have the user of this server (%u)%s: what he may do with the GPU's files and "
+            "workers have the user of this server (%u)%s: what it may do with the GPU's files and "
             "/dev/shm, every one of them may",
             (unsigned)geteuid(), geteuid() == 0 ? ", root, but none of its capabilities" : "");
 #if defined(TOW_WALLS_SANITIZED)

@@ -16,7 +16,7 @@ enum { TOW_WALLS_ENVIRONMENT_MAX = 256 };
 void tows_walls_hide(void);
 void tows_walls_show(void);
 
-/* The listener, once: hides itself, and says which walls its workers will not have. */
+/* The listener, once it serves: says which walls its workers do not have. */
 void tows_walls_tell(const struct tows_config *config);
 
 /* The child between fork and exec: every descriptor from `first` on is closed by exec. */

@@ -125,6 +125,15 @@ void tows_worker_code_cache(const struct tows_config *config, char *ret_path, si
     }
 }
 
+static int watched = -1; /* the client's connection, once more; the watcher's */
+
+/* A client that has said goodbye keeps its end open until this process has ended. From now on the
+ * watcher gives the session its grace time; the client does not see this. */
+static void client_leaves(void)
+{
+    shutdown(watched, SHUT_RD);
+}
+
 /* Sees to it that a worker never outlives its client by more than the grace time, whatever its
  * session is stuck in (a kernel that never ends, for example): the driver frees all that a dead
  * process had. */
@@ -252,7 +261,6 @@ static int worker_serve(const struct tows_config *config, struct tow_backend *ba
                         struct tows_session_stats *stats, const struct tows_post *request,
                         const char *code_cache, int fd)
 {
-    static int watched;
     watched = dup(fd);
     char why[TOW_WHY_MAX];
     struct tow_line *line;
@@ -278,6 +286,7 @@ static int worker_serve(const struct tows_config *config, struct tow_backend *ba
         .code_cache_max = config->code_cache,
         .lanes = (unsigned)config->lanes,
         .next_lane = next_lane,
+        .on_bye = client_leaves,
         .kept = &kept_ops,
     };
     error = tows_session_run(line, backend, &options);

@@ -63,6 +63,8 @@ void tows_session_end(struct tows_session *session, int result)
     /* A client that has said goodbye may wait for the end of this process (TOW_CAN_OUTLAST). */
     if (result != -ESHUTDOWN || session->options->in_process) {
         tow_line_shutdown(session->line);
+    } else if (session->options->on_bye != NULL) {
+        session->options->on_bye();
     }
     tow_lanes_shutdown(session->lanes);
     if (session->on_end != NULL) {

@@ -61,6 +61,7 @@ struct tows_session_options {
     /* Descriptors for other sessions of the same server; NULL: there is no sharing. All three may
      * be called by several threads at once. */
     const struct tows_kept_ops *kept;
+    void (*on_bye)(void); /* the client has said goodbye; NULL: nobody wants to know */
     bool in_process; /* self: everything is freed; a worker process ends instead, and the driver
                         frees */
 };

@@ -5,8 +5,11 @@
  *   last      in one that was registered before the dynamic linker's own: the library has ended
  *
  * With "release" it does what the CUDA runtime does there, and with "again" uses the device once
- * more after that. */
+ * more after that. With "inside" it releases while another thread waits for a stream that never
+ * goes on. */
 #include <cuda.h>
+#include <pthread.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -59,6 +62,16 @@ static void again(void)
     printf(" has %d\n", value);
 }
 
+static void *wait_for_ever(void *arg)
+{
+    cuCtxSetCurrent(arg);
+    cuStreamWaitValue32(stream, memory, 7, CU_STREAM_WAIT_VALUE_EQ);
+    puts("waits");
+    fflush(stdout);
+    cuStreamSynchronize(stream);
+    return NULL;
+}
+
 static void last(int status, void *arg)
 {
     (void)status;
@@ -85,11 +98,21 @@ int main(int argc, char **argv)
     /* Much, so that a worker's end takes a while. */
     size_t size = strcmp(what, "release") == 0 ? 512 << 20 : 4096;
     is_all = argc == 1;
-    atexit(strcmp(what, "release") == 0 ? release : strcmp(what, "again") == 0 ? again : handler);
+    bool inside = strcmp(what, "inside") == 0;
+    atexit(inside || strcmp(what, "release") == 0 ? release
+           : strcmp(what, "again") == 0           ? again
+                                                  : handler);
     if (cuInit(0) != CUDA_SUCCESS || cuDevicePrimaryCtxRetain(&context, 0) != CUDA_SUCCESS ||
         cuCtxSetCurrent(context) != CUDA_SUCCESS || cuMemAlloc(&memory, size) != CUDA_SUCCESS ||
         cuMemsetD8(memory, 1, size) != CUDA_SUCCESS || cuStreamCreate(&stream, 0) != CUDA_SUCCESS) {
         return 1;
+    }
+    if (inside) {
+        pthread_t thread;
+        if (pthread_create(&thread, NULL, wait_for_ever, context) != 0) {
+            return 1;
+        }
+        getchar(); /* until somebody has seen that it waits */
     }
     return 5;
 }
