@@ -17,7 +17,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
-#include "client/copy/gang.h"
+#include "client/copy/copy_pool.h"
 #include "client/copy/shared.h"
 #include "fake_backend.h"
 #include "gen/context_client.h"
@@ -183,16 +183,16 @@ static void end(void)
 static void a_copy_that_failed_leaves_no_old_bytes(void **state)
 {
     begin(CUDA_SUCCESS);
-    for (unsigned i = 0; i < TOW_FLOW_BAYS; i++) {
+    for (unsigned i = 0; i < TOW_PIPELINE_SLOTS; i++) {
         assert_int_equal(towc_cuMemcpyDtoH_v2(bytes, device, MIDDLE), CUDA_SUCCESS);
     }
-    assert_int_equal(staged, TOW_FLOW_BAYS);
+    assert_int_equal(staged, TOW_PIPELINE_SLOTS);
     atomic_store(&account->stands, true);
     assert_int_equal(towc_cuMemcpyDtoH_v2(bytes, device, MIDDLE), CUDA_ERROR_NOT_PERMITTED);
     atomic_store(&account->stands, false);
     atomic_store(&account->byte, 9);
     atomic_store(&account->slow, true);
-    for (unsigned i = 0; i < TOW_FLOW_BAYS; i++) {
+    for (unsigned i = 0; i < TOW_PIPELINE_SLOTS; i++) {
         memset(bytes, 0, MIDDLE);
         assert_int_equal(towc_cuMemcpyDtoH_v2(bytes, device, MIDDLE), CUDA_SUCCESS);
         assert_int_equal(bytes[0], 9);

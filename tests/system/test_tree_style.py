@@ -63,7 +63,7 @@ NAPS = {
 # Files with a lock that stands alone, beside what it guards. This list only shrinks: a lock and what it guards are one struct.
 BARE_LOCKS = {
     "src/backend/soft/engine/work.c", "src/backend/soft/ground/index.c", "src/client/code/legacy.c", "src/client/code/symbol.c",
-    "src/client/copy/gang.c", "src/client/edge/core.c", "src/client/hostmem/fault.c", "src/client/hostmem/mirror.c",
+    "src/client/copy/copy_pool.c", "src/client/edge/core.c", "src/client/hostmem/fault.c", "src/client/hostmem/mirror.c",
     "src/client/hostmem/region.c", "src/client/stream/context.c", "src/ptx/decode/atomics.c", "src/server/code/link_state.c",
     "src/server/daemon/output.c",
 }

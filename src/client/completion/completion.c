@@ -15,8 +15,8 @@ struct towc_completions *towc_completions_make(void)
 void towc_completions_destroy(struct towc_completions *completions)
 {
     if (completions != NULL) {
-        towc_share_piece_fini(&completions->slot_piece);
-        towc_share_piece_fini(&completions->event_piece);
+        towc_share_area_fini(&completions->slot_area);
+        towc_share_area_fini(&completions->event_area);
         free(atomic_load(&completions->watches));
         free(completions);
     }

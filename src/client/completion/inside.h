@@ -28,7 +28,7 @@ struct towc_completions {
     _Atomic uint64_t heard; /* raised by towc_completion_hear */
 
     /* note.c's, where memory is shared. */
-    struct towc_share_piece slot_piece, event_piece;
+    struct towc_share_area slot_area, event_area;
     atomic_uint event_words; /* given out */
     struct towc_wait_slot slots[TOW_WAIT_SLOTS];
     _Atomic uint64_t owed; /* towc_completion_owe; a bit stands for all streams of the same hash */

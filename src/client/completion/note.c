@@ -81,7 +81,7 @@ struct towc_wait_slot *towc_wait_slot_take(struct towc_link *link)
     struct towc_thread *self = towc_thread_self();
     struct towc_completions *words = words_of(link);
     if (self == NULL || words == NULL ||
-        !towc_share_piece_ready(link, &words->slot_piece, (size_t)TOW_WAIT_SLOTS * SLOT_SIZE)) {
+        !towc_share_area_ready(link, &words->slot_area, (size_t)TOW_WAIT_SLOTS * SLOT_SIZE)) {
         return NULL;
     }
     unsigned index = self->number % TOW_WAIT_SLOTS;
@@ -89,7 +89,7 @@ struct towc_wait_slot *towc_wait_slot_take(struct towc_link *link)
     if (atomic_exchange_explicit(&slot->taken, true, memory_order_acquire)) {
         return NULL;
     }
-    uint8_t *base = words->slot_piece.base + (size_t)index * SLOT_SIZE;
+    uint8_t *base = words->slot_area.base + (size_t)index * SLOT_SIZE;
     slot->note = (struct tow_share_note *)base;
     slot->room = base + sizeof *slot->note;
     if (++slot->value == 0) {
@@ -108,8 +108,8 @@ void towc_wait_slot_leave(struct towc_wait_slot *slot)
 static const struct tow_share_note *gpu_word(struct towc_link *link)
 {
     struct towc_completions *words = words_of(link);
-    if (words == NULL || !towc_share_piece_ready(link, &words->event_piece,
-                                                 EVENT_WORDS * sizeof(struct tow_share_note))) {
+    if (words == NULL || !towc_share_area_ready(link, &words->event_area,
+                                                EVENT_WORDS * sizeof(struct tow_share_note))) {
         return NULL;
     }
     unsigned index = atomic_load(&words->event_words);
@@ -118,7 +118,7 @@ static const struct tow_share_note *gpu_word(struct towc_link *link)
             return NULL;
         }
     } while (!atomic_compare_exchange_weak(&words->event_words, &index, index + 1));
-    return (const struct tow_share_note *)words->event_piece.base + index;
+    return (const struct tow_share_note *)words->event_area.base + index;
 }
 
 static void gpu_put(struct towc_call *call, const struct towc_completion_mark *mark)

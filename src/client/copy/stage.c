@@ -10,7 +10,7 @@
 #include "base/clock.h"
 #include "base/mutex.h"
 #include "client/stream/context.h"
-#include "client/copy/gang.h"
+#include "client/copy/copy_pool.h"
 #include "client/copy/part.h"
 #include "client/copy/shared.h"
 #include "client/completion/completion.h"
@@ -19,15 +19,15 @@
 #include "gen/stream.h"
 
 enum {
-    BAYS = TOW_FLOW_BAYS, /* some are filled while others are emptied */
-    BAY_SIZE = 2 << 20,   /* one transfer of the device's copy engine */
-    SLOTS = 8, /* bays for small uploads, which nobody waits for: their stream may stand */
-    SLOT_SIZE = TOW_COPY_INLINE_MAX,
-    PIECE = 128 << 10,   /* what one thread copies at a time; */
-    PIECE_UP = 32 << 10, /* of uploads that are over soon, so that no thread is left without */
-    SOON = 16 << 20,     /* such an upload, at most */
-    LOT = 128 << 10,     /* the least that goes through one bay of several, */
-    LOT_DOWN = 64 << 10, /* but small downloads, which one thread empties as they come */
+    SLOTS = TOW_PIPELINE_SLOTS, /* some are filled while others are emptied */
+    SLOT_SIZE = 2 << 20,        /* one transfer of the device's copy engine */
+    SMALL_SLOTS = 8, /* slots for small uploads, which nobody waits for: their stream may stand */
+    SMALL_SLOT_SIZE = TOW_COPY_INLINE_MAX,
+    STRIPE = 128 << 10,    /* what one thread copies at a time; */
+    STRIPE_UP = 32 << 10,  /* of uploads that are over soon, so that no thread is left without */
+    SOON = 16 << 20,       /* such an upload, at most */
+    CHUNK_MIN = 128 << 10, /* the least that goes through one slot of several, */
+    CHUNK_MIN_DOWN = 64 << 10, /* but small downloads, which one thread empties as they come */
 };
 
 /* A full staging is looked at this often, and this often the server is asked whether the stream
@@ -35,17 +35,17 @@ enum {
 #define NAP_NS (50 * TOW_TIME_US)
 #define NAPS_PER_QUESTION 200
 
-struct bay {
+struct slot {
     uint32_t value;   /* of its newest note; none comes twice, so it never begins anew */
     uint32_t context; /* where it was used last, and by which stream */
     CUstream stream;
 };
 
 struct towc_stage {
-    struct towc_share_piece piece; /* notes, one for each bay; then the bays */
-    struct tow_mutex lock;         /* held by the thread that copies: the staging is its own */
-    struct bay bays[BAYS + SLOTS];
-    unsigned next_bay, next_slot;
+    struct towc_share_area area; /* notes, one for each slot; then the slots */
+    struct tow_mutex lock;       /* held by the thread that copies: the staging is its own */
+    struct slot slots[SLOTS + SMALL_SLOTS];
+    unsigned next_slot, next_small;
 };
 
 struct towc_stage *towc_stage_make(const struct towc_link *link)
@@ -60,42 +60,42 @@ struct towc_stage *towc_stage_make(const struct towc_link *link)
 void towc_stage_destroy(struct towc_stage *stage)
 {
     if (stage != NULL) {
-        towc_share_piece_fini(&stage->piece);
+        towc_share_area_fini(&stage->area);
         tow_mutex_fini(&stage->lock);
         free(stage);
     }
 }
 
-/* ---- bays ---- */
+/* ---- slots ---- */
 
-static struct tow_share_note *bay_note(const struct towc_stage *stage, unsigned bay)
+static struct tow_share_note *slot_note(const struct towc_stage *stage, unsigned slot)
 {
-    return (struct tow_share_note *)(stage->piece.base +
-                                     (size_t)bay * sizeof(struct tow_share_note));
+    return (struct tow_share_note *)(stage->area.base +
+                                     (size_t)slot * sizeof(struct tow_share_note));
 }
 
-static uint8_t *bay_at(const struct towc_stage *stage, unsigned bay)
+static uint8_t *slot_at(const struct towc_stage *stage, unsigned slot)
 {
-    return stage->piece.base +
-           (bay < BAYS ? (size_t)(bay + 1) * BAY_SIZE
-                       : (size_t)(BAYS + 1) * BAY_SIZE + (size_t)(bay - BAYS) * SLOT_SIZE);
+    return stage->area.base + (slot < SLOTS ? (size_t)(slot + 1) * SLOT_SIZE
+                                            : (size_t)(SLOTS + 1) * SLOT_SIZE +
+                                                  (size_t)(slot - SLOTS) * SMALL_SLOT_SIZE);
 }
 
-static bool is_free(const struct towc_stage *stage, unsigned bay)
+static bool is_free(const struct towc_stage *stage, unsigned slot)
 {
-    uint32_t value = stage->bays[bay].value;
+    uint32_t value = stage->slots[slot].value;
     return value == 0 ||
-           towc_fence_word_query(bay_note(stage, bay), value) != TOW_COMPLETION_PENDING;
+           towc_fence_word_query(slot_note(stage, slot), value) != TOW_COMPLETION_PENDING;
 }
 
-/* Asks in the context in which a bay was used: whether its stream has work, or waits for all. In
+/* Asks in the context in which a slot was used: whether its stream has work, or waits for all. In
  * one that has ended nobody has. */
-static CUresult ask_for_bay(struct towc_link *link, const struct bay *bay, unsigned fn)
+static CUresult ask_for_slot(struct towc_link *link, const struct slot *slot, unsigned fn)
 {
     struct towc_call call;
-    CUresult status = towc_call_begin_on(&call, link, bay->context, fn, 8, TOW_CALL_REPLY);
+    CUresult status = towc_call_begin_on(&call, link, slot->context, fn, 8, TOW_CALL_REPLY);
     if (status == CUDA_SUCCESS) {
-        tow_enc_u64(&call.enc, (uint64_t)(uintptr_t)bay->stream);
+        tow_enc_u64(&call.enc, (uint64_t)(uintptr_t)slot->stream);
         status = towc_call_end(&call, towc_call_wait(&call));
     }
     return status == CUDA_ERROR_CONTEXT_IS_DESTROYED || status == CUDA_ERROR_INVALID_CONTEXT
@@ -103,33 +103,34 @@ static CUresult ask_for_bay(struct towc_link *link, const struct bay *bay, unsig
                : status;
 }
 
-/* Until the device is through with a bay. Work that will never be done, because its context has
+/* Until the device is through with a slot. Work that will never be done, because its context has
  * ended or failed, leaves it free as well; whoever goes on is told by what is asked next. An
  * error of an earlier call, which the question brought, is the caller's. */
-static CUresult await_bay(struct towc_link *link, unsigned index)
+static CUresult await_slot(struct towc_link *link, unsigned index)
 {
-    struct bay *bay = &link->stage->bays[index];
-    const struct tow_share_note *note = bay_note(link->stage, index);
-    if (bay->value == 0 || towc_fence_word_wait(note, bay->value) != TOW_COMPLETION_PENDING) {
+    struct slot *slot = &link->stage->slots[index];
+    const struct tow_share_note *note = slot_note(link->stage, index);
+    if (slot->value == 0 || towc_fence_word_wait(note, slot->value) != TOW_COMPLETION_PENDING) {
         return CUDA_SUCCESS;
     }
     unsigned naps = 0;
-    while (towc_fence_word_query(note, bay->value) == TOW_COMPLETION_PENDING) {
+    while (towc_fence_word_query(note, slot->value) == TOW_COMPLETION_PENDING) {
         CUresult status = naps++ % NAPS_PER_QUESTION == 0
-                              ? ask_for_bay(link, bay, TOW_FN_cuStreamQuery)
+                              ? ask_for_slot(link, slot, TOW_FN_cuStreamQuery)
                               : CUDA_ERROR_NOT_READY;
         if (status == CUDA_SUCCESS) {
             return CUDA_SUCCESS;
         }
         if (status != CUDA_ERROR_NOT_READY &&
-            towc_fence_word_query(note, bay->value) != TOW_COMPLETION_PENDING) {
+            towc_fence_word_query(note, slot->value) != TOW_COMPLETION_PENDING) {
             return status;
         }
         if (status != CUDA_ERROR_NOT_READY) {
             /* The stream was destroyed: what it had to do is still done. */
-            status = ask_for_bay(link, bay, TOW_FN_cuCtxSynchronize);
-            return towc_fence_word_query(note, bay->value) != TOW_COMPLETION_PENDING ? status
-                                                                                     : CUDA_SUCCESS;
+            status = ask_for_slot(link, slot, TOW_FN_cuCtxSynchronize);
+            return towc_fence_word_query(note, slot->value) != TOW_COMPLETION_PENDING
+                       ? status
+                       : CUDA_SUCCESS;
         }
         tow_time_sleep(NAP_NS);
     }
@@ -137,12 +138,13 @@ static CUresult await_bay(struct towc_link *link, unsigned index)
 }
 
 /* The staging, if it is there and nobody uses it. */
-static struct towc_stage *take_bays(struct towc_link *link)
+static struct towc_stage *take_slots(struct towc_link *link)
 {
     struct towc_stage *stage = link->stage;
     if (stage == NULL ||
-        !towc_share_piece_ready(link, &stage->piece,
-                                (size_t)(BAYS + 1) * BAY_SIZE + (size_t)SLOTS * SLOT_SIZE) ||
+        !towc_share_area_ready(link, &stage->area,
+                               (size_t)(SLOTS + 1) * SLOT_SIZE +
+                                   (size_t)SMALL_SLOTS * SMALL_SLOT_SIZE) ||
         atomic_load_explicit(&towc_wait_always, memory_order_relaxed) != 0 ||
         !tow_mutex_try(&stage->lock)) {
         return NULL;
@@ -150,14 +152,15 @@ static struct towc_stage *take_bays(struct towc_link *link)
     return stage;
 }
 
-/* How much goes through one bay: small copies are cut too, so that copying and transfer overlap. */
-static size_t bay_share(size_t size, bool up)
+/* How much goes through one slot: small copies are cut too, so that copying and transfer overlap.
+ */
+static size_t chunk_size(size_t size, bool up)
 {
-    if (!up && size <= (size_t)BAYS * LOT_DOWN) {
-        return LOT_DOWN;
+    if (!up && size <= (size_t)SLOTS * CHUNK_MIN_DOWN) {
+        return CHUNK_MIN_DOWN;
     }
-    size_t half = (size / 2 + LOT - 1) / LOT * LOT;
-    return half < LOT ? LOT : half > BAY_SIZE ? BAY_SIZE : half;
+    size_t half = (size / 2 + CHUNK_MIN - 1) / CHUNK_MIN * CHUNK_MIN;
+    return half < CHUNK_MIN ? CHUNK_MIN : half > SLOT_SIZE ? SLOT_SIZE : half;
 }
 
 /* ---- parts ---- */
@@ -197,143 +200,146 @@ CUresult towc_staged_send(const struct towc_staged *what, const struct towc_part
     return send_shape(&shape, note, value, ret_number);
 }
 
-/* A copy on its way through the bays, a part of it in each. */
-struct passage {
+/* A copy on its way through the slots, a part of it in each. */
+struct staged_copy {
     struct towc_link *link;
     const struct towc_staged *what;
     struct towc_cut cut;
-    bool flat;     /* the program's bytes lie side by side */
-    size_t piece;  /* its size */
-    size_t pieces; /* of a part, at most */
-    unsigned first_bay;
+    bool flat;      /* the program's bytes lie side by side */
+    size_t stripe;  /* its size */
+    size_t stripes; /* of a part, at most */
+    unsigned first_slot;
     uint64_t number; /* of the last command */
 };
 
-static struct passage passage_begin(struct towc_link *link, const struct towc_staged *what)
+static struct staged_copy staged_copy_begin(struct towc_link *link, const struct towc_staged *what)
 {
     size_t size = towc_box_size(&what->host);
-    struct passage p = {.link = link,
-                        .what = what,
-                        .flat = what->host.rows == 1 && what->host.planes == 1,
-                        .piece = what->up && size <= SOON ? PIECE_UP : PIECE,
-                        .first_bay = link->stage->next_bay};
-    p.cut = towc_cut_make(&what->host, bay_share(size, what->up));
-    p.pieces = (towc_part_size(&p.cut.each) + p.piece - 1) / p.piece;
+    struct staged_copy p = {.link = link,
+                            .what = what,
+                            .flat = what->host.rows == 1 && what->host.planes == 1,
+                            .stripe = what->up && size <= SOON ? STRIPE_UP : STRIPE,
+                            .first_slot = link->stage->next_slot};
+    p.cut = towc_cut_make(&what->host, chunk_size(size, what->up));
+    p.stripes = (towc_part_size(&p.cut.each) + p.stripe - 1) / p.stripe;
     return p;
 }
 
-static unsigned bay_of(const struct passage *p, size_t lot)
+static unsigned slot_of(const struct staged_copy *p, size_t chunk)
 {
-    return p->first_bay < BAYS ? (p->first_bay + (unsigned)(lot % BAYS)) % BAYS : p->first_bay;
+    return p->first_slot < SLOTS ? (p->first_slot + (unsigned)(chunk % SLOTS)) % SLOTS
+                                 : p->first_slot;
 }
 
-/* How many of `size` bytes a piece has from `offset` on, perhaps none. */
-static size_t piece_size(const struct passage *p, size_t size, size_t offset)
+/* How many of `size` bytes a stripe has from `offset` on, perhaps none. */
+static size_t stripe_size(const struct staged_copy *p, size_t size, size_t offset)
 {
-    return offset >= size ? 0 : size - offset < p->piece ? size - offset : p->piece;
+    return offset >= size ? 0 : size - offset < p->stripe ? size - offset : p->stripe;
 }
 
-static void move_flat_piece(const struct passage *p, size_t lot, size_t offset, uint8_t *bay)
+static void move_flat_stripe(const struct staged_copy *p, size_t chunk, size_t offset,
+                             uint8_t *slot)
 {
-    size_t first = lot * p->cut.each.width, left = p->what->host.width - first;
-    size_t size = piece_size(p, left < p->cut.each.width ? left : p->cut.each.width, offset);
+    size_t first = chunk * p->cut.each.width, left = p->what->host.width - first;
+    size_t size = stripe_size(p, left < p->cut.each.width ? left : p->cut.each.width, offset);
     uint8_t *host = p->what->host.first + first + offset;
     if (size > 0) {
-        memcpy(p->what->up ? bay : host, p->what->up ? host : bay, size);
+        memcpy(p->what->up ? slot : host, p->what->up ? host : slot, size);
     }
 }
 
-static void move_rows_piece(const struct passage *p, size_t lot, size_t offset, uint8_t *bay)
+static void move_rows_stripe(const struct staged_copy *p, size_t chunk, size_t offset,
+                             uint8_t *slot)
 {
-    struct towc_part part = towc_cut_part(&p->cut, lot);
+    struct towc_part part = towc_cut_part(&p->cut, chunk);
     struct towc_box box = towc_box_part(&p->what->host, &part);
-    size_t size = piece_size(p, towc_box_size(&box), offset);
+    size_t size = stripe_size(p, towc_box_size(&box), offset);
     if (size > 0 && p->what->up) {
-        towc_box_gather(&box, offset, bay, size);
+        towc_box_gather(&box, offset, slot, size);
     } else if (size > 0) {
-        towc_box_scatter(&box, offset, bay, size);
+        towc_box_scatter(&box, offset, slot, size);
     }
 }
 
-/* One piece of a lot, between the program's memory and the lot's bay. */
-static void move_piece(const struct passage *p, size_t lot, size_t piece)
+/* One stripe of a chunk, between the program's memory and the chunk's slot. */
+static void move_stripe(const struct staged_copy *p, size_t chunk, size_t stripe)
 {
-    size_t offset = piece * p->piece;
-    uint8_t *bay = bay_at(p->link->stage, bay_of(p, lot)) + offset;
+    size_t offset = stripe * p->stripe;
+    uint8_t *slot = slot_at(p->link->stage, slot_of(p, chunk)) + offset;
     if (p->flat) {
-        move_flat_piece(p, lot, offset, bay);
+        move_flat_stripe(p, chunk, offset, slot);
     } else {
-        move_rows_piece(p, lot, offset, bay);
+        move_rows_stripe(p, chunk, offset, slot);
     }
 }
 
-static int send_lot(void *user, size_t lot)
+static int send_chunk(void *user, size_t chunk)
 {
-    struct passage *p = user;
+    struct staged_copy *p = user;
     struct towc_stage *stage = p->link->stage;
-    unsigned index = bay_of(p, lot);
-    struct bay *bay = &stage->bays[index];
-    struct towc_part part = towc_cut_part(&p->cut, lot);
-    struct bay before = *bay;
-    bay->value = bay->value == UINT32_MAX ? 1 : bay->value + 1;
-    bay->stream = p->what->stream;
-    bay->context = towc_context_number();
-    CUresult status = towc_staged_send(p->what, &part, bay_at(stage, index), bay_note(stage, index),
-                                       bay->value, &p->number);
+    unsigned index = slot_of(p, chunk);
+    struct slot *slot = &stage->slots[index];
+    struct towc_part part = towc_cut_part(&p->cut, chunk);
+    struct slot before = *slot;
+    slot->value = slot->value == UINT32_MAX ? 1 : slot->value + 1;
+    slot->stream = p->what->stream;
+    slot->context = towc_context_number();
+    CUresult status = towc_staged_send(p->what, &part, slot_at(stage, index),
+                                       slot_note(stage, index), slot->value, &p->number);
     if (status != CUDA_SUCCESS) {
-        *bay = before; /* no note comes */
+        *slot = before; /* no note comes */
     }
     return (int)status;
 }
 
 /* ---- uploads ---- */
 
-static void fill_piece(void *user, size_t index)
+static void fill_stripe(void *user, size_t index)
 {
-    const struct passage *p = user;
-    move_piece(p, index / p->pieces, index % p->pieces);
+    const struct staged_copy *p = user;
+    move_stripe(p, index / p->stripes, index % p->stripes);
 }
 
-static int open_lot(void *user, size_t lot, bool wait)
+static int open_chunk(void *user, size_t chunk, bool wait)
 {
-    const struct passage *p = user;
-    unsigned bay = bay_of(p, lot);
-    return wait || is_free(p->link->stage, bay) ? (int)await_bay(p->link, bay) : -EAGAIN;
+    const struct staged_copy *p = user;
+    unsigned slot = slot_of(p, chunk);
+    return wait || is_free(p->link->stage, slot) ? (int)await_slot(p->link, slot) : -EAGAIN;
 }
 
 bool towc_stage_up(struct towc_link *link, const struct towc_staged *what, bool settle,
                    CUresult *ret_status)
 {
-    struct towc_stage *stage = take_bays(link);
+    struct towc_stage *stage = take_slots(link);
     if (stage == NULL) {
         return false;
     }
-    struct passage p = passage_begin(link, what);
-    bool small = towc_box_size(&what->host) <= SLOT_SIZE && p.cut.count == 1;
-    if (small && !is_free(stage, BAYS + stage->next_slot)) {
+    struct staged_copy p = staged_copy_begin(link, what);
+    bool small = towc_box_size(&what->host) <= SMALL_SLOT_SIZE && p.cut.count == 1;
+    if (small && !is_free(stage, SLOTS + stage->next_small)) {
         /* It can go in its command, and need not wait for what is before it. */
-        stage->next_slot = (stage->next_slot + 1) % SLOTS;
+        stage->next_small = (stage->next_small + 1) % SMALL_SLOTS;
         tow_mutex_unlock(&stage->lock);
         return false;
     }
     if (small) {
-        p.first_bay = BAYS + stage->next_slot;
-        stage->next_slot = (stage->next_slot + 1) % SLOTS;
+        p.first_slot = SLOTS + stage->next_small;
+        stage->next_small = (stage->next_small + 1) % SMALL_SLOTS;
     }
-    struct towc_flow flow = {.pieces = p.cut.count * p.pieces,
-                             .each = p.pieces,
-                             .piece = fill_piece,
-                             .open = open_lot,
-                             .send = send_lot,
-                             .user = &p};
-    CUresult status = (CUresult)towc_gang_flow(&flow);
-    unsigned last = bay_of(&p, p.cut.count - 1);
+    struct towc_copy_pipeline pipeline = {.stripes = p.cut.count * p.stripes,
+                                          .each = p.stripes,
+                                          .stripe = fill_stripe,
+                                          .open = open_chunk,
+                                          .send = send_chunk,
+                                          .user = &p};
+    CUresult status = (CUresult)towc_copy_pool_pipeline(&pipeline);
+    unsigned last = slot_of(&p, p.cut.count - 1);
     if (!small) {
-        stage->next_bay = (last + 1) % BAYS;
+        stage->next_slot = (last + 1) % SLOTS;
     }
     enum towc_completion_outcome outcome =
         status == CUDA_SUCCESS && settle
-            ? towc_fence_word_wait(bay_note(stage, last), stage->bays[last].value)
+            ? towc_fence_word_wait(slot_note(stage, last), stage->slots[last].value)
             : TOW_COMPLETION_DONE;
     tow_mutex_unlock(&stage->lock);
     if (settle && outcome == TOW_COMPLETION_DONE && status == CUDA_SUCCESS) {
@@ -352,37 +358,37 @@ bool towc_stage_up(struct towc_link *link, const struct towc_staged *what, bool 
 
 /* ---- downloads ---- */
 
-/* Until a bay is full, or the copy was refused. */
+/* Until a slot is full, or the copy was refused. */
 static CUresult await_full(struct towc_link *link, unsigned index, CUstream stream,
                            bool *ret_refused)
 {
     struct towc_stage *stage = link->stage;
-    const struct bay *bay = &stage->bays[index];
-    const struct tow_share_note *note = bay_note(stage, index);
-    enum towc_completion_outcome outcome = towc_fence_word_wait(note, bay->value);
+    const struct slot *slot = &stage->slots[index];
+    const struct tow_share_note *note = slot_note(stage, index);
+    enum towc_completion_outcome outcome = towc_fence_word_wait(note, slot->value);
     if (outcome == TOW_COMPLETION_PENDING) {
-        /* If that fails the device may still fill the bay: who uses it next asks for that. */
+        /* If that fails the device may still fill the slot: who uses it next asks for that. */
         CUresult status = towc_completion_ask_stream(link, stream);
         if (status != CUDA_SUCCESS) {
             return status;
         }
-        outcome = towc_fence_word_query(note, bay->value);
+        outcome = towc_fence_word_query(note, slot->value);
     }
     towc_completion_hear(link);
     *ret_refused = outcome != TOW_COMPLETION_DONE;
     return CUDA_SUCCESS;
 }
 
-/* A full bay that several threads empty. */
+/* A full slot that several threads empty. */
 struct emptying {
-    const struct passage *passage;
-    size_t lot;
+    const struct staged_copy *staged_copy;
+    size_t chunk;
 };
 
-static void empty_piece(void *user, size_t piece)
+static void empty_stripe(void *user, size_t stripe)
 {
     const struct emptying *e = user;
-    move_piece(e->passage, e->lot, piece);
+    move_stripe(e->staged_copy, e->chunk, stripe);
 }
 
 bool towc_stage_fetch(struct towc_link *link, const struct towc_staged *what, CUresult *ret_status)
@@ -419,31 +425,31 @@ bool towc_stage_down(struct towc_link *link, const struct towc_staged *what, CUr
     /* What is still to come of an earlier copy into the same memory must not come behind this. */
     struct towc_stage *stage =
         towc_link_expecting(link, what->host.first, towc_box_span(&what->host)) ? NULL
-                                                                                : take_bays(link);
+                                                                                : take_slots(link);
     if (stage == NULL) {
         return false;
     }
-    struct passage p = passage_begin(link, what);
+    struct staged_copy p = staged_copy_begin(link, what);
     CUresult status = CUDA_SUCCESS;
     bool refused = false;
     size_t asked = 0;
     for (size_t done = 0; status == CUDA_SUCCESS && !refused && done < p.cut.count; done++) {
-        while (status == CUDA_SUCCESS && asked < p.cut.count && asked - done < BAYS) {
-            status = await_bay(link, bay_of(&p, asked));
+        while (status == CUDA_SUCCESS && asked < p.cut.count && asked - done < SLOTS) {
+            status = await_slot(link, slot_of(&p, asked));
             if (status == CUDA_SUCCESS) {
-                status = (CUresult)send_lot(&p, asked);
+                status = (CUresult)send_chunk(&p, asked);
             }
             asked++;
         }
         if (status == CUDA_SUCCESS) {
-            status = await_full(link, bay_of(&p, done), what->stream, &refused);
+            status = await_full(link, slot_of(&p, done), what->stream, &refused);
         }
         if (status == CUDA_SUCCESS && !refused) {
-            struct emptying empty = {.passage = &p, .lot = done};
-            towc_gang_run(p.pieces, empty_piece, &empty);
+            struct emptying empty = {.staged_copy = &p, .chunk = done};
+            towc_copy_pool_run(p.stripes, empty_stripe, &empty);
         }
     }
-    stage->next_bay = bay_of(&p, asked);
+    stage->next_slot = slot_of(&p, asked);
     tow_mutex_unlock(&stage->lock);
     if (refused) {
         return false;

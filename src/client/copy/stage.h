@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Over shared memory: the staging, through which bytes go between the device and memory that the
- * worker does not have. A few threads pack them into it (client/copy/gang.h) while the device's
- * engine takes them out, or the other way about.
+ * worker does not have. A few threads pack them into it (client/copy/copy_pool.h) while the
+ * device's engine takes them out, or the other way about.
  */
 #ifndef TOW_CLIENT_STAGE_H
 #define TOW_CLIENT_STAGE_H

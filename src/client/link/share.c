@@ -15,12 +15,12 @@
 #include "client/link/current.h"
 #include "gen/memory.h"
 
-enum piece_state { UNTRIED, READY, ABSENT };
+enum area_state { UNTRIED, READY, ABSENT };
 
 struct towc_share {
     struct tow_line *line; /* borrowed */
     atomic_uint_fast64_t next_number;
-    struct tow_mutex make_lock; /* guards making pieces */
+    struct tow_mutex make_lock; /* guards making areas */
 };
 
 struct towc_share *towc_share_make(struct tow_line *line)
@@ -149,36 +149,36 @@ CUresult towc_share_free(struct towc_link *link, void *at, size_t size)
     return status;
 }
 
-bool towc_share_piece_ready(struct towc_link *link, struct towc_share_piece *piece, size_t size)
+bool towc_share_area_ready(struct towc_link *link, struct towc_share_area *area, size_t size)
 {
     struct towc_share *share = link->share;
-    if (share == NULL || atomic_load_explicit(&piece->state, memory_order_acquire) != UNTRIED) {
-        return share != NULL && atomic_load_explicit(&piece->state, memory_order_relaxed) == READY;
+    if (share == NULL || atomic_load_explicit(&area->state, memory_order_acquire) != UNTRIED) {
+        return share != NULL && atomic_load_explicit(&area->state, memory_order_relaxed) == READY;
     }
     tow_mutex_lock(&share->make_lock);
-    if (atomic_load(&piece->state) == UNTRIED) {
+    if (atomic_load(&area->state) == UNTRIED) {
         void *at = NULL;
         CUresult status = CUDA_SUCCESS;
         if (!towc_share_alloc(link, size, &status, &at)) {
             status = CUDA_ERROR_NOT_SUPPORTED; /* to the log */
         }
-        piece->base = at;
-        piece->size = size;
+        area->base = at;
+        area->size = size;
         if (status != CUDA_SUCCESS) {
             tow_log(TOW_AREA_CLIENT, TOW_LOG_INFO,
                     "%s: memory cannot be shared (error %d); bytes are sent instead", link->address,
                     (int)status);
         }
-        atomic_store_explicit(&piece->state, status == CUDA_SUCCESS ? READY : ABSENT,
+        atomic_store_explicit(&area->state, status == CUDA_SUCCESS ? READY : ABSENT,
                               memory_order_release);
     }
     tow_mutex_unlock(&share->make_lock);
-    return atomic_load(&piece->state) == READY;
+    return atomic_load(&area->state) == READY;
 }
 
-void towc_share_piece_fini(struct towc_share_piece *piece)
+void towc_share_area_fini(struct towc_share_area *area)
 {
-    if (piece->base != NULL) {
-        munmap(piece->base, piece->size);
+    if (area->base != NULL) {
+        munmap(area->base, area->size);
     }
 }

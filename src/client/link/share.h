@@ -35,13 +35,13 @@ bool towc_share_lend(struct towc_link *link, int fd, uint64_t at, uint64_t size,
 CUresult towc_share_take_back(struct towc_link *link, uint64_t at);
 
 /* Shared memory for our own use, made when it is first wanted. */
-struct towc_share_piece {
+struct towc_share_area {
     atomic_int state;
     uint8_t *base; /* owned; set once */
     size_t size;
 };
 /* False: it cannot be had, and will not be asked for again. */
-bool towc_share_piece_ready(struct towc_link *link, struct towc_share_piece *piece, size_t size);
-void towc_share_piece_fini(struct towc_share_piece *piece);
+bool towc_share_area_ready(struct towc_link *link, struct towc_share_area *area, size_t size);
+void towc_share_area_fini(struct towc_share_area *area);
 
 #endif

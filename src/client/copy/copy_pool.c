@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The helper threads of large copies: started once, asleep between copies. */
-#include "client/copy/gang.h"
+#include "client/copy/copy_pool.h"
 
 #include <errno.h>
 #include <limits.h>
@@ -13,7 +13,7 @@
 #include "base/mutex.h"
 #include "base/thread.h"
 
-enum { GANG_MAX = 6 }; /* with the caller; 4 carry 21 GB/s up, 6 carry 32, the link 55 */
+enum { POOL_MAX = 6 }; /* with the caller; 4 carry 21 GB/s up, 6 carry 32, the link 55 */
 
 /* How long a thread looks for more work before it sleeps: copies come in rows. */
 #define LINGER_NS (100 * TOW_TIME_US)
@@ -25,37 +25,38 @@ struct tally {
 };
 
 struct job {
-    void (*piece)(void *user, size_t index);
+    void (*stripe)(void *user, size_t index);
     void *user;
     size_t count;
     atomic_size_t next;
-    unsigned inside; /* threads of the gang at work; guarded by lock */
-    bool alone;      /* the gang is not at it */
+    unsigned inside; /* threads of the pool at work; guarded by lock */
+    bool alone;      /* the pool is not at it */
 };
 
 /* Process-wide: the machine's processors are what is shared; one job at a time has them. */
-static struct tow_mutex caller_lock = TOW_MUTEX(CLIENT_GANG_USER); /* held by the gang's user */
-static struct tow_mutex lock = TOW_MUTEX(CLIENT_GANG);             /* guards job and its inside */
-static struct job *job;                                            /* on its caller's stack */
-static struct tally turn;                                          /* jobs */
+static struct tow_mutex caller_lock =
+    TOW_MUTEX(CLIENT_COPY_POOL_USER);                       /* held by the pool's user */
+static struct tow_mutex lock = TOW_MUTEX(CLIENT_COPY_POOL); /* guards job and its inside */
+static struct job *job;                                     /* on its caller's stack */
+static struct tally turn;                                   /* jobs */
 static _Atomic uint32_t left; /* futex: counts threads that left a job */
 static unsigned members;      /* guarded by caller_lock */
 static unsigned told_size;    /* 0: nobody said */
 static bool tried;            /* guarded by caller_lock */
 
-static void gang_work(struct job *on)
+static void pool_work(struct job *on)
 {
     for (;;) {
         size_t index = atomic_fetch_add_explicit(&on->next, 1, memory_order_relaxed);
         if (index >= on->count) {
             return;
         }
-        on->piece(on->user, index);
+        on->stripe(on->user, index);
     }
 }
 
 /* Until it has passed what was seen of it. */
-static void gang_await(struct tally *tally, uint32_t seen)
+static void pool_await(struct tally *tally, uint32_t seen)
 {
     int64_t until = 0;
     for (unsigned round = 1;; round++) {
@@ -86,11 +87,11 @@ static void raise_to(struct tally *tally, uint32_t count)
     }
 }
 
-static void *gang_member(void *arg)
+static void *pool_member(void *arg)
 {
     uint32_t seen = (uint32_t)(uintptr_t)arg;
     for (;;) {
-        gang_await(&turn, seen);
+        pool_await(&turn, seen);
         seen = atomic_load(&turn.count);
         tow_mutex_lock(&lock);
         struct job *on = job;
@@ -101,7 +102,7 @@ static void *gang_member(void *arg)
         if (on == NULL) {
             continue;
         }
-        gang_work(on);
+        pool_work(on);
         tow_mutex_lock(&lock);
         on->inside--;
         tow_mutex_unlock(&lock);
@@ -111,18 +112,18 @@ static void *gang_member(void *arg)
     return NULL;
 }
 
-/* With the caller's lock: the gang, as large as this machine allows. */
-static void gang_gather(void)
+/* With the caller's lock: the pool, as large as this machine allows. */
+static void pool_gather(void)
 {
     tried = true;
     unsigned cpus = tow_cpu_count();
     unsigned wanted = told_size > 0         ? told_size
                       : cpus <= 2           ? 1
-                      : cpus / 2 < GANG_MAX ? cpus / 2
-                                            : GANG_MAX;
+                      : cpus / 2 < POOL_MAX ? cpus / 2
+                                            : POOL_MAX;
     while (members + 1 < wanted) {
         pthread_t thread;
-        if (tow_thread_start("towline-copy", gang_member,
+        if (tow_thread_start("towline-copy", pool_member,
                              (void *)(uintptr_t)atomic_load(&turn.count), &thread) < 0) {
             return;
         }
@@ -131,27 +132,27 @@ static void gang_gather(void)
     }
 }
 
-void towc_gang_set_size(unsigned size)
+void towc_copy_pool_set_size(unsigned size)
 {
     told_size = size;
 }
 
 /* True if it is free, and the caller's until caller_lock is unlocked. */
-static bool take_gang(void)
+static bool take_pool(void)
 {
     if (!tow_mutex_try(&caller_lock)) {
         return false;
     }
     if (!tried) {
-        gang_gather();
+        pool_gather();
     }
     return true;
 }
 
-/* Puts the gang to a job, if it is free: not if `alone`. */
-static void gang_begin(struct job *mine, bool alone)
+/* Puts the pool to a job, if it is free: not if `alone`. */
+static void pool_begin(struct job *mine, bool alone)
 {
-    mine->alone = alone || !take_gang();
+    mine->alone = alone || !take_pool();
     if (!mine->alone && members > 0) {
         tow_mutex_lock(&lock);
         job = mine;
@@ -160,8 +161,8 @@ static void gang_begin(struct job *mine, bool alone)
     }
 }
 
-/* Until nobody is at the job any more; its pieces are all taken. */
-static void gang_end(struct job *mine)
+/* Until nobody is at the job any more; its stripes are all taken. */
+static void pool_end(struct job *mine)
 {
     if (mine->alone) {
         return;
@@ -181,52 +182,55 @@ static void gang_end(struct job *mine)
     tow_mutex_unlock(&caller_lock);
 }
 
-void towc_gang_run(size_t count, void (*piece)(void *user, size_t index), void *user)
+void towc_copy_pool_run(size_t count, void (*stripe)(void *user, size_t index), void *user)
 {
-    struct job mine = {.piece = piece, .user = user, .count = count};
-    gang_begin(&mine, count < 2);
-    gang_work(&mine);
-    gang_end(&mine);
+    struct job mine = {.stripe = stripe, .user = user, .count = count};
+    pool_begin(&mine, count < 2);
+    pool_work(&mine);
+    pool_end(&mine);
 }
 
-/* ---- lots ---- */
+/* ---- chunks ---- */
 
-struct flow {
-    const struct towc_flow *plan;
-    struct tally opened; /* lots */
+struct pipeline {
+    const struct towc_copy_pipeline *plan;
+    struct tally opened; /* chunks */
     atomic_bool failed;
-    atomic_size_t filled[TOW_FLOW_BAYS]; /* pieces in the lot that a bay has now */
+    atomic_size_t filled[TOW_PIPELINE_SLOTS]; /* stripes in the chunk that a slot has now */
 };
 
-static void fill_piece(void *user, size_t index)
+static void fill_stripe(void *user, size_t index)
 {
-    struct flow *flow = user;
-    size_t lot = index / flow->plan->each;
-    gang_await(&flow->opened, (uint32_t)lot);
-    if (!atomic_load_explicit(&flow->failed, memory_order_relaxed)) {
-        flow->plan->piece(flow->plan->user, index);
+    struct pipeline *pipeline = user;
+    size_t chunk = index / pipeline->plan->each;
+    pool_await(&pipeline->opened, (uint32_t)chunk);
+    if (!atomic_load_explicit(&pipeline->failed, memory_order_relaxed)) {
+        pipeline->plan->stripe(pipeline->plan->user, index);
     }
-    atomic_fetch_add_explicit(&flow->filled[lot % TOW_FLOW_BAYS], 1, memory_order_release);
+    atomic_fetch_add_explicit(&pipeline->filled[chunk % TOW_PIPELINE_SLOTS], 1,
+                              memory_order_release);
 }
 
-static bool is_full(struct flow *flow, size_t lot)
+static bool is_full(struct pipeline *pipeline, size_t chunk)
 {
-    size_t left_over = flow->plan->pieces - lot * flow->plan->each;
-    size_t pieces = left_over < flow->plan->each ? left_over : flow->plan->each;
-    return atomic_load_explicit(&flow->filled[lot % TOW_FLOW_BAYS], memory_order_acquire) == pieces;
+    size_t left_over = pipeline->plan->stripes - chunk * pipeline->plan->each;
+    size_t stripes = left_over < pipeline->plan->each ? left_over : pipeline->plan->each;
+    return atomic_load_explicit(&pipeline->filled[chunk % TOW_PIPELINE_SLOTS],
+                                memory_order_acquire) == stripes;
 }
 
-static int open_lot(struct flow *flow, size_t lot, bool wait)
+static int open_chunk(struct pipeline *pipeline, size_t chunk, bool wait)
 {
-    int error = flow->plan->open(flow->plan->user, lot, wait);
+    int error = pipeline->plan->open(pipeline->plan->user, chunk, wait);
     if (error == 0) {
-        atomic_store_explicit(&flow->filled[lot % TOW_FLOW_BAYS], 0, memory_order_relaxed);
-        raise_to(&flow->opened, (uint32_t)(lot + 1));
+        atomic_store_explicit(&pipeline->filled[chunk % TOW_PIPELINE_SLOTS], 0,
+                              memory_order_relaxed);
+        raise_to(&pipeline->opened, (uint32_t)(chunk + 1));
     }
     return error;
 }
 
-/* Takes a piece of an open lot: the caller cannot wait for what only it opens. */
+/* Takes a stripe of an open chunk: the caller cannot wait for what only it opens. */
 static bool take_open(struct job *mine, size_t end_of_open, size_t *ret_index)
 {
     size_t next = atomic_load_explicit(&mine->next, memory_order_relaxed);
@@ -245,30 +249,30 @@ static void help_fill(struct job *mine, size_t end_of_open, unsigned *idle)
 {
     size_t index = 0;
     if (take_open(mine, end_of_open, &index)) {
-        mine->piece(mine->user, index);
+        mine->stripe(mine->user, index);
     } else if (++*idle % 4096 == 0) {
-        sched_yield(); /* who has the missing pieces may need this processor */
+        sched_yield(); /* who has the missing stripes may need this processor */
     } else {
         tow_thread_pause();
     }
 }
 
-int towc_gang_flow(const struct towc_flow *plan)
+int towc_copy_pool_pipeline(const struct towc_copy_pipeline *plan)
 {
-    const size_t lots = (plan->pieces + plan->each - 1) / plan->each;
-    struct flow flow = {.plan = plan};
-    struct job mine = {.piece = fill_piece, .user = &flow, .count = plan->pieces};
+    const size_t chunks = (plan->stripes + plan->each - 1) / plan->each;
+    struct pipeline pipeline = {.plan = plan};
+    struct job mine = {.stripe = fill_stripe, .user = &pipeline, .count = plan->stripes};
     size_t sent = 0, opened = 0;
     unsigned idle = 0;
     int error = 0;
-    gang_begin(&mine, plan->pieces < 3);
-    while (error == 0 && sent < lots) {
-        if (sent < opened && is_full(&flow, sent)) {
+    pool_begin(&mine, plan->stripes < 3);
+    while (error == 0 && sent < chunks) {
+        if (sent < opened && is_full(&pipeline, sent)) {
             error = plan->send(plan->user, sent++);
             continue;
         }
-        bool room = opened < lots && opened - sent < TOW_FLOW_BAYS;
-        int answer = room ? open_lot(&flow, opened, opened == sent) : -EAGAIN;
+        bool room = opened < chunks && opened - sent < TOW_PIPELINE_SLOTS;
+        int answer = room ? open_chunk(&pipeline, opened, opened == sent) : -EAGAIN;
         if (answer == 0) {
             opened++;
         } else if (answer == -EAGAIN) {
@@ -277,9 +281,9 @@ int towc_gang_flow(const struct towc_flow *plan)
             error = answer;
         }
     }
-    atomic_store(&flow.failed, error != 0);
-    raise_to(&flow.opened, (uint32_t)lots);
-    gang_work(&mine); /* what is left after a failure: nothing is done for it */
-    gang_end(&mine);
+    atomic_store(&pipeline.failed, error != 0);
+    raise_to(&pipeline.opened, (uint32_t)chunks);
+    pool_work(&mine); /* what is left after a failure: nothing is done for it */
+    pool_end(&mine);
     return error;
 }
