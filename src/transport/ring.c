@@ -30,7 +30,7 @@
 enum { DOUBTS_MAX = 63 };
 
 /* A copy into a ring is committed in pieces of this size: the consumer copies out meanwhile. */
-#define COPY_PIECE (256u << 10)
+#define COPY_CHUNK (256u << 10)
 
 static _Atomic int64_t spin_min = -1, spin_max = -1;
 
@@ -379,16 +379,16 @@ int tow_ring_send_copy(struct tow_line *line, const struct iovec *iov, int count
         const uint8_t *from = iov[i].iov_base;
         size_t left = iov[i].iov_len;
         while (left > 0) {
-            size_t piece = left < COPY_PIECE ? left : COPY_PIECE;
+            size_t chunk = left < COPY_CHUNK ? left : COPY_CHUNK;
             uint8_t *at;
-            int error = tow_line_reserve(line, piece, &at);
+            int error = tow_line_reserve(line, chunk, &at);
             if (error < 0) {
                 return error;
             }
-            memcpy(at, from, piece);
-            tow_line_commit(line, piece);
-            from += piece;
-            left -= piece;
+            memcpy(at, from, chunk);
+            tow_line_commit(line, chunk);
+            from += chunk;
+            left -= chunk;
         }
     }
     return 0;
@@ -449,9 +449,9 @@ int tow_line_discard(struct tow_line *line, size_t n)
         if (error < 0) {
             return error;
         }
-        size_t piece = available < n ? available : n;
-        tow_line_consume(line, piece);
-        n -= piece;
+        size_t chunk = available < n ? available : n;
+        tow_line_consume(line, chunk);
+        n -= chunk;
     }
     return 0;
 }

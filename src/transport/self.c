@@ -79,12 +79,12 @@ static int self_recv_into(struct tow_line *line, void *dst, size_t n)
             return error;
         }
         /* Given back in pieces, so that the producer can go on copying. */
-        size_t piece = available < n ? available : n;
-        piece = piece < (256u << 10) ? piece : 256u << 10;
-        memcpy(to, at, piece);
-        tow_line_consume(line, piece);
-        to += piece;
-        n -= piece;
+        size_t chunk = available < n ? available : n;
+        chunk = chunk < (256u << 10) ? chunk : 256u << 10;
+        memcpy(to, at, chunk);
+        tow_line_consume(line, chunk);
+        to += chunk;
+        n -= chunk;
     }
     return 0;
 }

@@ -40,7 +40,7 @@
 #define COPY_AHEAD 4096u
 
 /* A large copy gives room back in pieces of this size, so that the producer goes on meanwhile. */
-#define COPY_PIECE (256u << 10)
+#define COPY_CHUNK (256u << 10)
 
 #define SEALS (F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL)
 
@@ -191,12 +191,12 @@ static int shm_recv_into(struct tow_line *line, void *dst, size_t n)
         if (error < 0) {
             return error;
         }
-        size_t piece = available < left ? (size_t)available : left;
-        piece = piece < COPY_PIECE ? piece : COPY_PIECE;
-        memcpy(to, shm->in_ring + (taken & (shm->ring_size - 1)), piece);
-        give_back(shm, taken, piece, available);
-        to += piece;
-        left -= piece;
+        size_t chunk = available < left ? (size_t)available : left;
+        chunk = chunk < COPY_CHUNK ? chunk : COPY_CHUNK;
+        memcpy(to, shm->in_ring + (taken & (shm->ring_size - 1)), chunk);
+        give_back(shm, taken, chunk, available);
+        to += chunk;
+        left -= chunk;
     }
     uint64_t tail = atomic_load_explicit(&line->in_tail, memory_order_relaxed) + n;
     atomic_store_explicit(&line->in_tail, tail, memory_order_relaxed);
@@ -474,9 +474,9 @@ static int take_request(int fd, int64_t deadline_ns, char *ret_why, size_t size)
         return wrong;
     }
     for (size_t left = request.preface; error == 0 && left > 0;) {
-        size_t piece = left < sizeof dropped ? left : sizeof dropped;
-        error = tow_sock_recv_all(fd, dropped, piece, deadline_ns);
-        left -= piece;
+        size_t chunk = left < sizeof dropped ? left : sizeof dropped;
+        error = tow_sock_recv_all(fd, dropped, chunk, deadline_ns);
+        left -= chunk;
     }
     if (error < 0) {
         snprintf(ret_why, size, "the client's request for shared memory did not arrive: %s",

@@ -28,7 +28,7 @@
 #include <unistd.h>
 
 /* Most that one send takes from the ring, so that room comes back while more is sent. */
-#define SEND_PIECE (256u << 10)
+#define SEND_CHUNK (256u << 10)
 
 /* Most that is received ahead of need: hundreds of commands in one call, yet little of a bulk
  * payload gets copied twice. */
@@ -87,7 +87,7 @@ static int send_ring(struct sock_line *sock, int flags)
         if (head == tail) {
             return 0;
         }
-        size_t n = head - tail < SEND_PIECE ? (size_t)(head - tail) : SEND_PIECE;
+        size_t n = head - tail < SEND_CHUNK ? (size_t)(head - tail) : SEND_CHUNK;
         tow_line_count(&line->sends, 1);
         ssize_t sent =
             send(sock->fd, line->out_base + (tail & line->out_mask), n, flags | MSG_NOSIGNAL);

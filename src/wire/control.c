@@ -285,27 +285,27 @@ int tow_callback_done_decode(const void *at, const struct tow_frame *frame,
     return 0;
 }
 
-void tow_callback_bytes_head(const struct tow_callback_bytes *piece,
+void tow_callback_bytes_head(const struct tow_callback_bytes *chunk,
                              uint8_t ret_head[TOW_CALLBACK_BYTES_HEAD])
 {
     struct tow_enc enc = tow_enc_init(ret_head, TOW_CALLBACK_BYTES_HEAD);
-    tow_enc_u64(&enc, piece->number);
-    tow_enc_u64(&enc, piece->offset);
-    tow_enc_u64(&enc, piece->size);
+    tow_enc_u64(&enc, chunk->number);
+    tow_enc_u64(&enc, chunk->offset);
+    tow_enc_u64(&enc, chunk->size);
 }
 
 int tow_callback_bytes_decode(const void *at, const struct tow_frame *frame,
-                              struct tow_callback_bytes *ret_piece)
+                              struct tow_callback_bytes *ret_chunk)
 {
     struct tow_dec dec = tow_frame_body(at, frame);
-    struct tow_callback_bytes piece = {.number = tow_dec_u64(&dec)};
-    piece.offset = tow_dec_u64(&dec);
-    piece.size = tow_dec_u64(&dec);
-    piece.bytes = tow_dec_bytes(&dec, (size_t)piece.size);
+    struct tow_callback_bytes chunk = {.number = tow_dec_u64(&dec)};
+    chunk.offset = tow_dec_u64(&dec);
+    chunk.size = tow_dec_u64(&dec);
+    chunk.bytes = tow_dec_bytes(&dec, (size_t)chunk.size);
     if (dec.bad || frame->kind != TOW_CONTROL_CALLBACK_BYTES) {
         return -EPROTO;
     }
-    *ret_piece = piece;
+    *ret_chunk = chunk;
     return 0;
 }
 

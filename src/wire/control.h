@@ -134,10 +134,10 @@ struct tow_callback_bytes {
 };
 
 #define TOW_CALLBACK_BYTES_HEAD 24u /* in front of the bytes */
-void tow_callback_bytes_head(const struct tow_callback_bytes *piece,
+void tow_callback_bytes_head(const struct tow_callback_bytes *chunk,
                              uint8_t ret_head[TOW_CALLBACK_BYTES_HEAD]);
 int tow_callback_bytes_decode(const void *at, const struct tow_frame *frame,
-                              struct tow_callback_bytes *ret_piece);
+                              struct tow_callback_bytes *ret_chunk);
 
 struct tow_fence {
     uint64_t mirrors; /* MIRROR frames of the side line that commands behind it wait for */

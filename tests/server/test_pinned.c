@@ -103,15 +103,15 @@ static int end(void **state)
     return 0;
 }
 
-static struct tows_piece *take(uint32_t context)
+static struct tows_pinned_buffer *take(uint32_t context)
 {
-    struct tows_piece *piece = NULL;
+    struct tows_pinned_buffer *buffer = NULL;
     current = handle_of(context);
-    assert_int_equal(tows_pinned_take(&pinned, session, context, SIZE, &piece), CUDA_SUCCESS);
-    assert_int_equal(piece->context, context);
-    assert_ptr_equal((void *)piece->filled, (void *)handle_of(context));
+    assert_int_equal(tows_pinned_take(&pinned, session, context, SIZE, &buffer), CUDA_SUCCESS);
+    assert_int_equal(buffer->context, context);
+    assert_ptr_equal((void *)buffer->filled, (void *)handle_of(context));
     assert_ptr_equal(current, handle_of(context));
-    return piece;
+    return buffer;
 }
 
 static bool drop(uint64_t id, uint32_t heir)
@@ -124,12 +124,12 @@ static void memory_of_a_context_is_counted_until_it_ends(void **state)
 {
     (void)state;
     uint64_t id = make_context(OTHER, 0);
-    struct tows_piece *one = take(OTHER), *two = take(OTHER);
+    struct tows_pinned_buffer *one = take(OTHER), *two = take(OTHER);
     assert_ptr_equal(blocks[0].in, handle_of(OTHER));
     assert_int_equal(pinned.total, 2 * SIZE);
     assert_true(tows_handles_end(&session->handles, id));
     assert_false(drop(id, 0));
-    struct tows_piece *none = NULL;
+    struct tows_pinned_buffer *none = NULL;
     assert_int_equal(tows_pinned_take(&pinned, session, OTHER, SIZE, &none),
                      CUDA_ERROR_CONTEXT_IS_DESTROYED);
     tows_pinned_give(&pinned, one);
@@ -148,10 +148,10 @@ static void memory_of_green_contexts_stays_with_the_primary_one(void **state)
     atomic_store(&session->primaries[0], primary);
     for (unsigned round = 0; round < 3; round++) {
         uint64_t green = make_context(GREEN + round, 1);
-        struct tows_piece *piece = take(GREEN + round);
+        struct tows_pinned_buffer *buffer = take(GREEN + round);
         assert_int_equal(allocations, 1);
         assert_ptr_equal(blocks[0].in, handle_of(PRIMARY));
-        tows_pinned_give(&pinned, piece);
+        tows_pinned_give(&pinned, buffer);
         assert_true(tows_handles_end(&session->handles, green));
         assert_true(drop(green, PRIMARY));
         tows_handles_ended(&session->handles, green);
@@ -163,11 +163,11 @@ static void memory_of_green_contexts_stays_with_the_primary_one(void **state)
      */
     tows_pinned_give(&pinned, take(PRIMARY));
     uint64_t green = make_context(GREEN, 1);
-    struct tows_piece *pieces[2] = {take(GREEN), take(GREEN)};
+    struct tows_pinned_buffer *buffers[2] = {take(GREEN), take(GREEN)};
     assert_int_equal(allocations, 2);
     assert_int_equal(events, 2);
-    tows_pinned_give(&pinned, pieces[0]);
-    tows_pinned_give(&pinned, pieces[1]);
+    tows_pinned_give(&pinned, buffers[0]);
+    tows_pinned_give(&pinned, buffers[1]);
     assert_true(tows_handles_end(&session->handles, green));
     assert_true(drop(green, PRIMARY));
     tows_handles_ended(&session->handles, green);

@@ -28,7 +28,7 @@ struct late {
 
 enum {
     TOTAL_MAX = 128 << 20, /* bytes of a link: its worker keeps as much page-locked memory */
-    PIECE = 256 << 10,     /* sent in one frame */
+    CHUNK = 256 << 10,     /* sent in one frame */
 };
 
 /* Process-wide: addresses are the process's: freeing memory asks for all. Each names its link. */
@@ -101,7 +101,7 @@ static void take_turn(void *user)
     struct late *late = user;
     CUresult status = CUDA_SUCCESS;
     for (size_t at = 0; at < late->size && status == CUDA_SUCCESS;) {
-        size_t n = late->size - at < PIECE ? late->size - at : PIECE;
+        size_t n = late->size - at < CHUNK ? late->size - at : CHUNK;
         uint8_t head[TOW_CALLBACK_BYTES_HEAD];
         tow_callback_bytes_head(
             &(struct tow_callback_bytes){.number = late->number, .offset = at, .size = n}, head);

@@ -9,9 +9,9 @@
 #include "gen/copy_client.h"
 #include "gen/stream_client.h"
 
-enum { PIECE = 8 << 20 }; /* bytes on their way at a time */
+enum { CHUNK = 8 << 20 }; /* bytes on their way at a time */
 
-static CUresult read_piece(struct towc_context *context, void *into, CUdeviceptr from, size_t size)
+static CUresult read_chunk(struct towc_context *context, void *into, CUdeviceptr from, size_t size)
 {
     CUresult status = towc_cuCtxPushCurrent_v2(context->handle);
     if (status == CUDA_SUCCESS) {
@@ -21,7 +21,7 @@ static CUresult read_piece(struct towc_context *context, void *into, CUdeviceptr
     return status;
 }
 
-static CUresult write_piece(struct towc_context *context, CUdeviceptr to, const void *from,
+static CUresult write_chunk(struct towc_context *context, CUdeviceptr to, const void *from,
                             size_t size)
 {
     CUresult status = towc_cuCtxPushCurrent_v2(context->handle);
@@ -49,24 +49,24 @@ CUresult towc_peer_copy(CUdeviceptr dst, CUdeviceptr src, size_t size, CUstream 
         return status;
     }
     if (to_device && !from_device) {
-        return write_piece(to, dst, (const void *)(uintptr_t)src, size);
+        return write_chunk(to, dst, (const void *)(uintptr_t)src, size);
     }
     if (!to_device) {
-        return read_piece(from, (void *)(uintptr_t)dst, src, size);
+        return read_chunk(from, (void *)(uintptr_t)dst, src, size);
     }
-    void *piece = malloc(size < PIECE ? size : PIECE);
-    if (piece == NULL) {
+    void *chunk = malloc(size < CHUNK ? size : CHUNK);
+    if (chunk == NULL) {
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
     for (size_t done = 0; done < size && status == CUDA_SUCCESS;) {
-        size_t part = size - done < PIECE ? size - done : PIECE;
-        status = read_piece(from, piece, src + done, part);
+        size_t part = size - done < CHUNK ? size - done : CHUNK;
+        status = read_chunk(from, chunk, src + done, part);
         if (status == CUDA_SUCCESS) {
-            status = write_piece(to, dst + done, piece, part);
+            status = write_chunk(to, dst + done, chunk, part);
         }
         done += part;
     }
-    free(piece);
+    free(chunk);
     return status;
 }
 
@@ -122,18 +122,18 @@ static CUresult copy_rows(const CUDA_MEMCPY3D_PEER *p, CUstream stream)
         return CUDA_ERROR_INVALID_VALUE;
     }
     CUresult status = towc_cuStreamSynchronize(stream);
-    uint8_t *piece = status == CUDA_SUCCESS ? malloc(size) : NULL;
-    if (piece == NULL) {
+    uint8_t *chunk = status == CUDA_SUCCESS ? malloc(size) : NULL;
+    if (chunk == NULL) {
         return status == CUDA_SUCCESS ? CUDA_ERROR_OUT_OF_MEMORY : status;
     }
     for (size_t plane = 0; plane < p->Depth && status == CUDA_SUCCESS; plane++) {
         CUDA_MEMCPY3D read = {.dstMemoryType = CU_MEMORYTYPE_HOST,
-                              .dstHost = piece,
+                              .dstHost = chunk,
                               .WidthInBytes = p->WidthInBytes,
                               .Height = p->Height,
                               .Depth = 1};
         CUDA_MEMCPY3D write = {.srcMemoryType = CU_MEMORYTYPE_HOST,
-                               .srcHost = piece,
+                               .srcHost = chunk,
                                .WidthInBytes = p->WidthInBytes,
                                .Height = p->Height,
                                .Depth = 1};
@@ -144,7 +144,7 @@ static CUresult copy_rows(const CUDA_MEMCPY3D_PEER *p, CUstream stream)
             status = copy_in(to, &write);
         }
     }
-    free(piece);
+    free(chunk);
     return status;
 }
 

@@ -509,7 +509,7 @@ struct run {
 struct outgoing {
     struct towc_link *link;
     towc_fault_send *send;
-    uint8_t *piece; /* borrowed */
+    uint8_t *chunk; /* borrowed */
     size_t room, used;
     struct run moved[BATCH]; /* that leave once they are out */
     size_t count;
@@ -586,7 +586,7 @@ static void fault_flush(struct outgoing *out)
 {
     if (out->used > 0 && out->status == CUDA_SUCCESS) {
         tow_mutex_unlock(&lock);
-        out->status = out->send(out->link, out->piece, out->used);
+        out->status = out->send(out->link, out->chunk, out->used);
         tow_mutex_lock(&lock);
     }
     out->used = 0;
@@ -619,7 +619,7 @@ static void push_run(struct range *r, struct run *run, struct outgoing *out)
             fault_flush(out);
             r = find_again(run->base, run->serial);
         } else {
-            out->used += tow_diff_next(&diff, out->piece + out->used, out->room - out->used);
+            out->used += tow_diff_next(&diff, out->chunk + out->used, out->room - out->used);
         }
     }
     if (run->moves) {
@@ -630,12 +630,12 @@ static void push_run(struct range *r, struct run *run, struct outgoing *out)
     }
 }
 
-CUresult towc_fault_push(struct towc_link *link, bool stale, uint8_t *piece, size_t room,
+CUresult towc_fault_push(struct towc_link *link, bool stale, uint8_t *chunk, size_t room,
                          towc_fault_send *send)
 {
     struct outgoing out = {.link = link,
                            .send = send,
-                           .piece = piece,
+                           .chunk = chunk,
                            .room = room,
                            .status = (CUresult)atomic_load(&link->lost)};
     struct towc_faults *faults = atomic_load_explicit(&link->faults, memory_order_acquire);

@@ -45,7 +45,7 @@ void towc_fault_wake(uint64_t base, uint64_t size);
 /* Sends what the program changed, as records in `send`, which may wait. One caller at a time.
  * `stale`: the GPU may have written; nothing stays here. */
 typedef CUresult towc_fault_send(struct towc_link *link, const uint8_t *bytes, size_t size);
-CUresult towc_fault_push(struct towc_link *link, bool stale, uint8_t *piece, size_t room,
+CUresult towc_fault_push(struct towc_link *link, bool stale, uint8_t *chunk, size_t room,
                          towc_fault_send *send);
 
 #endif

@@ -28,7 +28,7 @@
 #include "wire/diff.h"
 
 enum {
-    PIECE = 256 << 10, /* changes sent in one frame */
+    CHUNK = 256 << 10, /* changes sent in one frame */
     RUNS = 32,         /* of pages that were written, asked for at once */
 };
 
@@ -555,7 +555,7 @@ bool towc_mirror_has(const struct towc_link *link, uint64_t base, uint64_t size)
     return mirror_covers(link, base, size);
 }
 
-static CUresult send_piece(struct towc_link *link, const uint8_t *bytes, size_t size)
+static CUresult send_chunk(struct towc_link *link, const uint8_t *bytes, size_t size)
 {
     if (towc_side_is_open(link)) {
         atomic_fetch_add(&link->side_mirrors, 1);
@@ -599,16 +599,16 @@ static uint8_t *mirror_gathering(void)
 {
     /* Process-wide: the push lock is. Kept: this runs at every launch, and fresh memory costs
      * faults. */
-    static uint8_t *piece;
-    if (piece == NULL) {
-        piece = malloc(PIECE);
+    static uint8_t *chunk;
+    if (chunk == NULL) {
+        chunk = malloc(CHUNK);
     }
-    return piece;
+    return chunk;
 }
 
 /* With the push lock held: what the program changed in pages that it wrote, of one link. */
 static CUresult push_run(const struct towc_link *link, const struct towc_track_run *run,
-                         uint8_t *piece)
+                         uint8_t *chunk)
 {
     CUresult status = CUDA_SUCCESS;
     uint64_t end = run->high;
@@ -627,16 +627,16 @@ static CUresult push_run(const struct towc_link *link, const struct towc_track_r
                                 .address = low,
                                 .size = high - low};
         towc_link_compared(m->link, diff.size);
-        size_t n = tow_diff_next(&diff, piece, PIECE);
+        size_t n = tow_diff_next(&diff, chunk, CHUNK);
         while (n > 0 && status == CUDA_SUCCESS) {
             struct towc_link *to = m->link;
             tow_mutex_unlock(&lock);
-            status = send_piece(to, piece, n);
+            status = send_chunk(to, chunk, n);
             tow_mutex_lock(&lock);
             if (mirror_find(link, low) != m || m->serial != serial) {
                 break; /* removed meanwhile */
             }
-            n = tow_diff_next(&diff, piece, PIECE);
+            n = tow_diff_next(&diff, chunk, CHUNK);
         }
         end = low;
         tow_mutex_unlock(&lock);
@@ -645,7 +645,7 @@ static CUresult push_run(const struct towc_link *link, const struct towc_track_r
 }
 
 /* With the push lock held: of every server, since the kernel tells each write once. */
-static CUresult push_tracked(const struct towc_link *link, uint8_t *piece)
+static CUresult push_tracked(const struct towc_link *link, uint8_t *chunk)
 {
     struct towc_track_run runs[RUNS];
     CUresult status = CUDA_SUCCESS;
@@ -665,7 +665,7 @@ static CUresult push_tracked(const struct towc_link *link, uint8_t *piece)
         for (int i = 0; i < n; i++) {
             for (unsigned l = 0; l < towc_client_link_count(); l++) {
                 struct towc_link *to = towc_client_link_at(l);
-                CUresult sent = push_run(to, &runs[i], piece);
+                CUresult sent = push_run(to, &runs[i], chunk);
                 status = to == link && status == CUDA_SUCCESS ? sent : status;
             }
         }
@@ -678,8 +678,8 @@ static CUresult mirror_push(struct towc_link *link, bool in_function)
     CUresult status = CUDA_SUCCESS;
     struct mirror *gone = NULL;
     tow_mutex_lock(&push_lock);
-    uint8_t *piece = mirror_gathering();
-    if (piece == NULL) {
+    uint8_t *chunk = mirror_gathering();
+    if (chunk == NULL) {
         tow_mutex_unlock(&push_lock);
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
@@ -716,15 +716,15 @@ static CUresult mirror_push(struct towc_link *link, bool in_function)
                                 .at = skip};
         uint64_t serial = next->serial;
         towc_link_compared(link, next->size);
-        size_t n = tow_diff_next(&diff, piece, PIECE);
+        size_t n = tow_diff_next(&diff, chunk, CHUNK);
         while (n > 0 && status == CUDA_SUCCESS) {
             tow_mutex_unlock(&lock);
-            status = send_piece(link, piece, n);
+            status = send_chunk(link, chunk, n);
             tow_mutex_lock(&lock);
             if (mirror_find(link, diff.address) != next || next->serial != serial) {
                 break; /* removed meanwhile */
             }
-            n = tow_diff_next(&diff, piece, PIECE);
+            n = tow_diff_next(&diff, chunk, CHUNK);
         }
         after = diff.address + 1;
         tow_mutex_unlock(&lock);
@@ -733,10 +733,10 @@ static CUresult mirror_push(struct towc_link *link, bool in_function)
         }
     }
     if (status == CUDA_SUCCESS) {
-        status = push_tracked(link, piece);
+        status = push_tracked(link, chunk);
     }
     if (status == CUDA_SUCCESS && atomic_load(&towc_fault_count) != 0) {
-        status = towc_fault_push(link, false, piece, PIECE, send_piece);
+        status = towc_fault_push(link, false, chunk, CHUNK, send_chunk);
     }
     tow_mutex_unlock(&push_lock);
     /* Not before: the worker may wait for host functions, whose ends push as well. */
@@ -760,10 +760,10 @@ CUresult towc_mirror_push_function(struct towc_link *link)
 void towc_mirror_stale_all(struct towc_link *link)
 {
     tow_mutex_lock(&push_lock);
-    uint8_t *piece = mirror_gathering();
-    if (piece != NULL) {
-        towc_fault_push(link, true, piece, PIECE,
-                        send_piece); /* a lost server tells the next call */
+    uint8_t *chunk = mirror_gathering();
+    if (chunk != NULL) {
+        towc_fault_push(link, true, chunk, CHUNK,
+                        send_chunk); /* a lost server tells the next call */
     }
     tow_mutex_unlock(&push_lock);
 }

@@ -19,7 +19,7 @@
 #include <string.h>
 
 enum {
-    PIECE_MAX = 512 * 1024, /* of the cubin in one reply */
+    CHUNK_MAX = 512 * 1024, /* of the cubin in one reply */
     LINKS_MAX = 256,        /* of a session at a time: each has a thread */
 };
 
@@ -251,7 +251,7 @@ static void link_state_complete(struct tows_serve *call, struct linking *linking
         linking->completed = result == CUDA_SUCCESS;
     }
     uint64_t total = linking->completed ? linking->cubin_size : 0;
-    uint64_t here = offset < total ? tow_min_u64(total - offset, PIECE_MAX) : 0;
+    uint64_t here = offset < total ? tow_min_u64(total - offset, CHUNK_MAX) : 0;
     tows_serve_reserve(call, 32 + here);
     tow_enc_u32(&call->out, (uint32_t)result);
     tow_enc_u32(&call->out, 0);

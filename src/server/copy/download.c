@@ -24,9 +24,9 @@
 #include "wire/share.h"
 
 enum {
-    STAGE = 1 << 20,         /* one piece of a large download: a DATA frame */
+    STAGE = 1 << 20,         /* one buffer of a large download: a DATA frame */
     STAGE_SMALL = 256 << 10, /* of one that is not so large: the first bytes leave sooner */
-    STAGES = 4,              /* pieces of one download on their way at once */
+    STAGES = 4,              /* buffers of one download on their way at once */
     LATER_JOBS = TOW_COPY_ASYNC_MAX / STAGE,
 };
 
@@ -36,18 +36,18 @@ enum {
 #define NAP_MAX_NS (500 * TOW_TIME_US)
 
 _Static_assert((int)STAGE <= (int)TOW_PINNED_MAX && (int)TOW_COPY_ASYNC_MAX <= (int)TOW_PINNED_MAX,
-               "pieces hold them");
+               "buffers hold them");
 
-/* An asynchronous download: on its way into the piece, then to the client. */
+/* An asynchronous download: on its way into the buffer, then to the client. */
 struct later {
     uint32_t transfer;
     uint64_t size;
-    struct tows_piece *piece; /* owned until it is given back */
-    bool spread;              /* may leave over the lanes; a frame on the own line closes it */
-    uint64_t number;          /* in the order of their commands */
-    uint64_t stream_id;       /* of the copy: the client's, and the driver's */
+    struct tows_pinned_buffer *buffer; /* owned until it is given back */
+    bool spread;        /* may leave over the lanes; a frame on the own line closes it */
+    uint64_t number;    /* in the order of their commands */
+    uint64_t stream_id; /* of the copy: the client's, and the driver's */
     CUstream stream;
-    unsigned awaited; /* threads that wait for the piece's event: it stays until they are out */
+    unsigned awaited; /* threads that wait for the buffer's event: it stays until they are out */
     bool finished;    /* but for those it would be gone */
     unsigned job_count;
     struct tow_lane_job jobs[LATER_JOBS]; /* the lanes' until they are done */
@@ -59,9 +59,9 @@ struct copy_state {
     struct tow_mutex sending; /* guards the two below; held while bytes are sent, so that whoever
                                 has it and finds none may rely on their being on the line */
     struct later *open, **open_end; /* sent over the lanes and not closed */
-    unsigned turn;                  /* whose a piece of spread ones is: each line's in turn */
-    struct tow_mutex lock; /* guards the two below, and who waits for a piece; taken last, and never
-                             for long: the leading thread adds to the list */
+    unsigned turn;                  /* whose a buffer of spread ones is: each line's in turn */
+    struct tow_mutex lock; /* guards the two below, and who waits for a buffer; taken last, and
+                             never for long: the leading thread adds to the list */
     struct later *laters, **laters_end;
     uint64_t number;         /* of the newest */
     atomic_uint later_count; /* of both lists, and what is on its way from one to the other */
@@ -71,7 +71,7 @@ static void free_laters(struct later *later)
 {
     while (later != NULL) {
         struct later *next = later->next;
-        free(later->piece);
+        free(later->buffer);
         free(later);
         later = next;
     }
@@ -108,7 +108,7 @@ static struct copy_state *state_of(struct tows_session *session)
 
 /* ---- downloads ---- */
 
-/* After a failure: the pieces are free again when the device is through with them. False: that
+/* After a failure: the buffers are free again when the device is through with them. False: that
  * cannot be known, or the client has gone and nobody waits. */
 static bool is_through(const struct tow_driver *driver, CUstream stream, CUresult status)
 {
@@ -116,32 +116,32 @@ static bool is_through(const struct tow_driver *driver, CUstream stream, CUresul
            tow_drive(driver, cuStreamSynchronize)(stream) == CUDA_SUCCESS;
 }
 
-/* Piece by piece: while one is sent, the device fills the next ones. */
+/* Buffer by buffer: while one is sent, the device fills the next ones. */
 static CUresult download_large(struct tows_serve *call, CUdeviceptr from, uint64_t size,
                                CUstream stream, uint32_t transfer)
 {
     const struct tow_driver *driver = call->driver;
     struct copy_state *copies = state_of(call->session);
-    size_t piece_size = size <= STAGES * STAGE ? STAGE_SMALL : STAGE;
-    struct tows_piece *stage[STAGES] = {NULL};
+    size_t buffer_size = size <= STAGES * STAGE ? STAGE_SMALL : STAGE;
+    struct tows_pinned_buffer *stage[STAGES] = {NULL};
     CUresult status = copies != NULL ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
     uint64_t asked = 0, sent = 0;
     unsigned fill = 0, send = 0;
     while (status == CUDA_SUCCESS && sent < size) {
         while (status == CUDA_SUCCESS && asked < size && fill - send < STAGES) {
-            size_t n = (size_t)tow_min_u64(piece_size, size - asked);
-            struct tows_piece **piece = &stage[fill % STAGES];
-            if (*piece == NULL) {
+            size_t n = (size_t)tow_min_u64(buffer_size, size - asked);
+            struct tows_pinned_buffer **buffer = &stage[fill % STAGES];
+            if (*buffer == NULL) {
                 status = tows_pinned_take(&copies->pinned, call->session, call->frame.context,
-                                          piece_size, piece);
+                                          buffer_size, buffer);
             }
             if (status == CUDA_SUCCESS) {
-                status = tow_drive(driver, cuMemcpyDtoHAsync_v2)((*piece)->bytes, from + asked, n,
+                status = tow_drive(driver, cuMemcpyDtoHAsync_v2)((*buffer)->bytes, from + asked, n,
                                                                  stream);
             }
             if (status == CUDA_SUCCESS) {
                 fill++;
-                status = tow_drive(driver, cuEventRecord)((*piece)->filled, stream);
+                status = tow_drive(driver, cuEventRecord)((*buffer)->filled, stream);
             }
             asked += n;
         }
@@ -153,7 +153,7 @@ static CUresult download_large(struct tows_serve *call, CUdeviceptr from, uint64
             tows_copy_flush(call->session);
             status = tows_session_enter(call->session, call->frame.context);
         }
-        size_t n = (size_t)tow_min_u64(piece_size, size - sent);
+        size_t n = (size_t)tow_min_u64(buffer_size, size - sent);
         if (status == CUDA_SUCCESS &&
             tows_session_send_data(call->session, transfer, sent, stage[send % STAGES]->bytes, n,
                                    sent + n == size ? TOW_DATA_LAST : 0) < 0) {
@@ -173,73 +173,73 @@ static CUresult download_large(struct tows_serve *call, CUdeviceptr from, uint64
     return status;
 }
 
-/* One piece of a download over several lines: under way to the device's end, then to a lane's. */
+/* One buffer of a download over several lines: under way to the device's end, then to a lane's. */
 struct outgoing {
-    struct tows_piece *piece; /* owned until it is given back; NULL: not needed yet */
+    struct tows_pinned_buffer *buffer; /* owned until it is given back; NULL: not needed yet */
     struct tow_lane_job job;
-    bool queued; /* the lane may still read the piece */
+    bool queued; /* the lane may still read the buffer */
 };
 
-/* The same over the session's own line and its lanes in turn. For every line one piece is filled by
- * the device, one is sent, and one waits to be: a piece is asked for only after its bytes of two
- * turns ago went out, so that no line waits for another. */
+/* The same over the session's own line and its lanes in turn. For every line one buffer is filled
+ * by the device, one is sent, and one waits to be: a buffer is asked for only after its bytes of
+ * two turns ago went out, so that no line waits for another. */
 static CUresult download_spread(struct tows_serve *call, CUdeviceptr from, uint64_t size,
                                 CUstream stream, uint32_t transfer, unsigned lanes)
 {
     const struct tow_driver *driver = call->driver;
     struct tow_lanes *all = call->session->lanes;
     struct copy_state *copies = state_of(call->session);
-    struct outgoing pieces[3 * (TOW_LANES_MAX + 1)] = {{0}};
+    struct outgoing buffers[3 * (TOW_LANES_MAX + 1)] = {{0}};
     unsigned lines = lanes + 1, depth = 3 * lines, fill = 0, send = 0;
     uint64_t asked = 0, sent = 0;
     CUresult status = copies != NULL ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
     while (status == CUDA_SUCCESS && sent < size) {
         while (status == CUDA_SUCCESS && asked < size && fill - send < lines) {
-            struct outgoing *o = &pieces[fill % depth];
+            struct outgoing *o = &buffers[fill % depth];
             size_t n = (size_t)tow_min_u64(STAGE, size - asked);
             if (o->queued) {
                 status = tow_lanes_wait(all, &o->job) < 0 ? CUDA_ERROR_UNKNOWN : CUDA_SUCCESS;
                 o->queued = false;
-            } else if (o->piece == NULL) {
+            } else if (o->buffer == NULL) {
                 status = tows_pinned_take(&copies->pinned, call->session, call->frame.context,
-                                          STAGE, &o->piece);
+                                          STAGE, &o->buffer);
             }
             if (status == CUDA_SUCCESS) {
-                status = tow_drive(driver, cuMemcpyDtoHAsync_v2)(o->piece->bytes, from + asked, n,
+                status = tow_drive(driver, cuMemcpyDtoHAsync_v2)(o->buffer->bytes, from + asked, n,
                                                                  stream);
             }
             if (status == CUDA_SUCCESS) {
                 fill++;
-                status = tow_drive(driver, cuEventRecord)(o->piece->filled, stream);
+                status = tow_drive(driver, cuEventRecord)(o->buffer->filled, stream);
             }
             asked += n;
         }
-        struct outgoing *o = &pieces[send % depth];
+        struct outgoing *o = &buffers[send % depth];
         size_t n = (size_t)tow_min_u64(STAGE, size - sent);
         if (status == CUDA_SUCCESS) {
-            status = tow_drive(driver, cuEventSynchronize)(o->piece->filled);
+            status = tow_drive(driver, cuEventSynchronize)(o->buffer->filled);
         }
         if (status == CUDA_SUCCESS && send % lines < lanes) {
             o->job = (struct tow_lane_job){
-                .bytes = o->piece->bytes, .size = n, .offset = sent, .transfer = transfer};
+                .bytes = o->buffer->bytes, .size = n, .offset = sent, .transfer = transfer};
             o->queued = true;
             tow_lanes_send(all, send % lines, &o->job);
         } else if (status == CUDA_SUCCESS && tows_session_send_data(call->session, transfer, sent,
-                                                                    o->piece->bytes, n, 0) < 0) {
+                                                                    o->buffer->bytes, n, 0) < 0) {
             status = CUDA_ERROR_UNKNOWN; /* the client is gone */
         }
         sent += n;
         send += status == CUDA_SUCCESS;
     }
     bool through = fill == send || is_through(driver, stream, status);
-    for (unsigned i = 0; i < depth && pieces[i].piece != NULL; i++) {
-        if (pieces[i].queued && tow_lanes_wait(all, &pieces[i].job) < 0) {
+    for (unsigned i = 0; i < depth && buffers[i].buffer != NULL; i++) {
+        if (buffers[i].queued && tow_lanes_wait(all, &buffers[i].job) < 0) {
             status = CUDA_ERROR_UNKNOWN;
         }
         if (through) {
-            tows_pinned_give(&copies->pinned, pieces[i].piece);
+            tows_pinned_give(&copies->pinned, buffers[i].buffer);
         } else {
-            tows_pinned_lose(&copies->pinned, pieces[i].piece);
+            tows_pinned_lose(&copies->pinned, buffers[i].buffer);
         }
     }
     return status;
@@ -263,32 +263,32 @@ void tows_copy_later(struct tows_serve *call, const struct tows_later_copy *want
     const struct tow_driver *driver = call->driver;
     struct copy_state *copies = state_of(call->session);
     struct later *later = malloc(sizeof *later);
-    struct tows_piece *piece = NULL;
+    struct tows_pinned_buffer *buffer = NULL;
     if (copies == NULL || later == NULL) {
         call->status = CUDA_ERROR_OUT_OF_MEMORY;
     } else {
         call->status = tows_pinned_take(&copies->pinned, call->session, call->frame.context,
-                                        (size_t)want->size, &piece);
+                                        (size_t)want->size, &buffer);
     }
     if (call->status == CUDA_SUCCESS) {
         *later = (struct later){.transfer = want->transfer,
                                 .size = want->size,
-                                .piece = piece,
+                                .buffer = buffer,
                                 .spread = want->spread,
                                 .stream_id = want->stream_id,
                                 .stream = want->stream};
         call->status = want->shaped != NULL
-                           ? tows_shaped_run(want->shaped, driver, piece->bytes, want->stream)
+                           ? tows_shaped_run(want->shaped, driver, buffer->bytes, want->stream)
                            : tow_drive(driver, cuMemcpyDtoHAsync_v2)(
-                                 piece->bytes, want->from, (size_t)want->size, want->stream);
+                                 buffer->bytes, want->from, (size_t)want->size, want->stream);
         bool begun = call->status == CUDA_SUCCESS;
         if (begun) {
-            call->status = tows_pinned_mark(piece, driver, want->stream);
+            call->status = tows_pinned_mark(buffer, driver, want->stream);
         }
         if (!begun) {
-            tows_pinned_give(&copies->pinned, piece);
+            tows_pinned_give(&copies->pinned, buffer);
         } else if (call->status != CUDA_SUCCESS) {
-            tows_pinned_lose(&copies->pinned, piece); /* nobody will know when it is done */
+            tows_pinned_lose(&copies->pinned, buffer); /* nobody will know when it is done */
         }
     }
     if (call->status != CUDA_SUCCESS) {
@@ -313,7 +313,7 @@ static struct copy_state *copies_under_way(struct tows_session *session)
 /* With the lock held: nobody sends it or waits for it any more. */
 static void download_release(struct copy_state *copies, struct later *later)
 {
-    tows_pinned_give(&copies->pinned, later->piece);
+    tows_pinned_give(&copies->pinned, later->buffer);
     free(later);
 }
 
@@ -357,7 +357,7 @@ static void send_later(struct tows_session *session, struct copy_state *copies, 
          * on the spot; the error itself is the context's. */
         close_open(session, copies);
         copies->turn++;
-        tows_session_send_data(session, later->transfer, 0, later->piece->bytes,
+        tows_session_send_data(session, later->transfer, 0, later->buffer->bytes,
                                (size_t)later->size, TOW_DATA_LAST);
         finish_later(copies, later);
         return;
@@ -367,13 +367,13 @@ static void send_later(struct tows_session *session, struct copy_state *copies, 
         unsigned line = copies->turn++ % (lanes + 1);
         if (line < lanes) {
             struct tow_lane_job *job = &later->jobs[later->job_count++];
-            *job = (struct tow_lane_job){.bytes = later->piece->bytes + at,
+            *job = (struct tow_lane_job){.bytes = later->buffer->bytes + at,
                                          .size = n,
                                          .offset = at,
                                          .transfer = later->transfer};
             tow_lanes_send(session->lanes, line, job);
         } else {
-            tows_session_send_data(session, later->transfer, at, later->piece->bytes + at, n, 0);
+            tows_session_send_data(session, later->transfer, at, later->buffer->bytes + at, n, 0);
         }
     }
     later->next = NULL;
@@ -386,12 +386,12 @@ static void send_later(struct tows_session *session, struct copy_state *copies, 
 static bool is_done(struct tows_session *session, struct copy_state *copies,
                     const struct later *later)
 {
-    if (later->piece->marked) {
-        return tows_pinned_is_marked(later->piece, session->driver);
+    if (later->buffer->marked) {
+        return tows_pinned_is_marked(later->buffer, session->driver);
     }
     tow_mutex_unlock(&copies->lock);
-    tows_session_enter(session, later->piece->context); /* the courier's thread has none */
-    bool done = tows_pinned_is_marked(later->piece, session->driver);
+    tows_session_enter(session, later->buffer->context); /* the courier's thread has none */
+    bool done = tows_pinned_is_marked(later->buffer, session->driver);
     tow_mutex_lock(&copies->lock);
     return done;
 }
@@ -441,15 +441,15 @@ static struct later *first_large(const struct copy_state *copies, uint32_t conte
 {
     struct later *later = copies->laters;
     while (later != NULL && later->number <= last &&
-           (later->size < STAGE || later->piece->context != context ||
+           (later->size < STAGE || later->buffer->context != context ||
             (!all && (later->stream_id != stream_id || later->stream != stream)))) {
         later = later->next;
     }
     return later != NULL && later->number <= last ? later : NULL;
 }
 
-/* The client waits for this call's reply, so it reads the line: while one piece is sent, the device
- * fills the next ones. */
+/* The client waits for this call's reply, so it reads the line: while one buffer is sent, the
+ * device fills the next ones. */
 static void send_as_they_come(struct tows_serve *call, bool all, uint64_t stream_id,
                               CUstream stream)
 {
@@ -466,7 +466,7 @@ static void send_as_they_come(struct tows_serve *call, bool all, uint64_t stream
                                                           stream_id, stream, last)) != NULL) {
         later->awaited++;
         tow_mutex_unlock(&copies->lock);
-        status = tow_drive(call->driver, cuEventSynchronize)(later->piece->filled);
+        status = tow_drive(call->driver, cuEventSynchronize)(later->buffer->filled);
         tow_mutex_lock(&copies->lock);
         later->awaited--;
         if (later->finished && later->awaited == 0) {
@@ -527,7 +527,7 @@ bool tows_copy_drop_downloads(struct tows_session *session, uint32_t context, ui
     struct later **at = &copies->laters;
     while (*at != NULL) {
         struct later *later = *at;
-        if (later->piece->context != context) {
+        if (later->buffer->context != context) {
             at = &later->next;
             continue;
         }
@@ -543,7 +543,7 @@ bool tows_copy_drop_downloads(struct tows_session *session, uint32_t context, ui
         struct later *later = dropped;
         dropped = later->next;
         /* Without the lock: the device may wait for a host function, which takes it. */
-        tow_drive(session->driver, cuEventSynchronize)(later->piece->filled);
+        tow_drive(session->driver, cuEventSynchronize)(later->buffer->filled);
         tow_mutex_lock(&copies->sending);
         later->spread = false;
         send_later(session, copies, later);

@@ -36,7 +36,7 @@ void tows_copy_tell_none_comes(struct tows_serve *call, uint32_t transfer);
  * arrived. */
 void tows_copy_flush(struct tows_session *session);
 /* Before the driver waits for a stream, or for the whole context of a call whose caller waits:
- * sends what is downloaded there piece by piece, as the device brings it. */
+ * sends what is downloaded there buffer by buffer, as the device brings it. */
 void tows_copy_send_stream(struct tows_serve *call, uint64_t id, CUstream stream);
 void tows_copy_send_context(struct tows_serve *call);
 /* The same before it waits for an event: nobody knows which copies are before that, so it looks now

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Uploads behind host functions: the piece that is waited for, and the copy from it. */
+/* Uploads behind host functions: the buffer that is waited for, and the copy from it. */
 #include "server/copy/late.h"
 
 #include <errno.h>
@@ -16,13 +16,13 @@
 #include "gen/event.h"
 #include "gen/launch.h"
 
-_Static_assert((int)TOW_COPY_LATE_MAX <= (int)TOW_PINNED_MAX, "pieces hold them");
+_Static_assert((int)TOW_COPY_LATE_MAX <= (int)TOW_PINNED_MAX, "buffers hold them");
 
 struct late {
     uint64_t number; /* the client's */
     uint64_t size;
-    struct tows_piece *piece; /* owned; its event: the device has read it */
-    bool copied;              /* the event is recorded: the piece is free when that is over */
+    struct tows_pinned_buffer *buffer; /* owned; its event: the device has read it */
+    bool copied;  /* the event is recorded: the buffer is free when that is over */
     bool in_hand; /* its command is being carried out, or the driver is asked for it: it stays */
     struct late *next;
 };
@@ -39,7 +39,7 @@ static void late_fini(struct tows_session *session, void *opaque)
     (void)session;
     while (state->list != NULL) {
         struct late *next = state->list->next;
-        free(state->list->piece);
+        free(state->list->buffer);
         free(state->list);
         state->list = next;
     }
@@ -80,13 +80,13 @@ static void late_unlink(struct late_state *state, struct late *late)
     *at = late->next;
 }
 
-/* One that the caller has in hand: nobody uses its piece any more. */
+/* One that the caller has in hand: nobody uses its buffer any more. */
 static void remove_late(struct late_state *state, struct late *late)
 {
     tow_mutex_lock(&state->lock);
     late_unlink(state, late);
     tow_mutex_unlock(&state->lock);
-    tows_pinned_give(&state->pinned, late->piece);
+    tows_pinned_give(&state->pinned, late->buffer);
     free(late);
 }
 
@@ -94,7 +94,7 @@ static void remove_late(struct late_state *state, struct late *late)
  * the context. NULL: there is none. */
 static struct late *take_copied(struct late *late, uint32_t context)
 {
-    while (late != NULL && (!late->copied || late->in_hand || late->piece->context != context)) {
+    while (late != NULL && (!late->copied || late->in_hand || late->buffer->context != context)) {
         late = late->next;
     }
     if (late != NULL) {
@@ -103,7 +103,7 @@ static struct late *take_copied(struct late *late, uint32_t context)
     return late;
 }
 
-/* Pieces of the context that were read may be used again. */
+/* Buffers of the context that were read may be used again. */
 static void late_sort(struct tows_session *session, struct late_state *state, uint32_t context)
 {
     tow_mutex_lock(&state->lock);
@@ -111,12 +111,12 @@ static void late_sort(struct tows_session *session, struct late_state *state, ui
     while (late != NULL) {
         tow_mutex_unlock(&state->lock);
         bool read =
-            tow_drive(session->driver, cuEventQuery)(late->piece->filled) != CUDA_ERROR_NOT_READY;
+            tow_drive(session->driver, cuEventQuery)(late->buffer->filled) != CUDA_ERROR_NOT_READY;
         tow_mutex_lock(&state->lock);
         struct late *next = take_copied(late->next, context);
         if (read) {
             late_unlink(state, late);
-            tows_pinned_give(&state->pinned, late->piece);
+            tows_pinned_give(&state->pinned, late->buffer);
             free(late);
         } else {
             late->in_hand = false;
@@ -127,15 +127,15 @@ static void late_sort(struct tows_session *session, struct late_state *state, ui
     tows_ending_tell(session);
 }
 
-/* The device reads the piece behind the function. */
+/* The device reads the buffer behind the function. */
 static CUresult late_queue(struct tows_serve *call, struct late_state *state, struct late *late,
                            CUdeviceptr to, CUstream stream)
 {
     const struct tow_driver *driver = call->driver;
-    CUresult status =
-        tow_drive(driver, cuMemcpyHtoDAsync_v2)(to, late->piece->bytes, (size_t)late->size, stream);
+    CUresult status = tow_drive(driver, cuMemcpyHtoDAsync_v2)(to, late->buffer->bytes,
+                                                              (size_t)late->size, stream);
     if (status == CUDA_SUCCESS) {
-        status = tow_drive(driver, cuEventRecord)(late->piece->filled, stream);
+        status = tow_drive(driver, cuEventRecord)(late->buffer->filled, stream);
     }
     tow_mutex_lock(&state->lock);
     late->copied = status == CUDA_SUCCESS;
@@ -156,7 +156,7 @@ static CUresult late_put(struct tows_serve *call, uint64_t id, uint64_t number, 
     if (state != NULL && late != NULL && turn != NULL) {
         late_sort(call->session, state, call->frame.context);
         status = tows_pinned_take(&state->pinned, call->session, call->frame.context, (size_t)size,
-                                  &late->piece);
+                                  &late->buffer);
     }
     if (status != CUDA_SUCCESS) {
         tows_hostfn_drop(turn);
@@ -199,17 +199,17 @@ void tows_late_copy(struct tows_serve *call, CUdeviceptr to, uint64_t size, CUst
 
 int tows_late_take(struct tows_session *session, const uint8_t *at, const struct tow_frame *frame)
 {
-    struct tow_callback_bytes piece;
+    struct tow_callback_bytes chunk;
     struct late_state *state = state_of(session, false);
-    int error = tow_callback_bytes_decode(at, frame, &piece);
+    int error = tow_callback_bytes_decode(at, frame, &chunk);
     if (error == 0 && state != NULL) {
         tow_mutex_lock(&state->lock);
         struct late *late = state->list;
-        while (late != NULL && late->number != piece.number) {
+        while (late != NULL && late->number != chunk.number) {
             late = late->next;
         }
-        if (late != NULL && piece.offset <= late->size && piece.size <= late->size - piece.offset) {
-            memcpy(late->piece->bytes + piece.offset, piece.bytes, (size_t)piece.size);
+        if (late != NULL && chunk.offset <= late->size && chunk.size <= late->size - chunk.offset) {
+            memcpy(late->buffer->bytes + chunk.offset, chunk.bytes, (size_t)chunk.size);
         } else if (late != NULL) {
             error = -EPROTO;
         }
@@ -224,7 +224,7 @@ static struct late *take_lost(struct late_state *state, uint32_t context)
     struct late *lost = NULL;
     for (struct late **at = &state->list; *at != NULL;) {
         struct late *late = *at;
-        if (late->piece->context != context || late->copied || late->in_hand) {
+        if (late->buffer->context != context || late->copied || late->in_hand) {
             at = &late->next;
             continue;
         }
@@ -245,7 +245,7 @@ bool tows_late_drop_context(struct tows_session *session, uint32_t context, uint
     for (struct late *late; (late = take_copied(state->list, context)) != NULL;) {
         tow_mutex_unlock(&state->lock);
         /* Its bytes still find it, and others upload meanwhile, to other contexts. */
-        tow_drive(session->driver, cuEventSynchronize)(late->piece->filled);
+        tow_drive(session->driver, cuEventSynchronize)(late->buffer->filled);
         remove_late(state, late);
         tow_mutex_lock(&state->lock);
     }
@@ -253,7 +253,7 @@ bool tows_late_drop_context(struct tows_session *session, uint32_t context, uint
     tow_mutex_unlock(&state->lock);
     while (lost != NULL) {
         struct late *next = lost->next;
-        tows_pinned_lose(&state->pinned, lost->piece); /* the device may still use it */
+        tows_pinned_lose(&state->pinned, lost->buffer); /* the device may still use it */
         free(lost);
         lost = next;
     }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Uploads behind host functions (client/callback/late.h): the client sends their bytes when the
  * stream is there. Stream order: a host function of the client's, which sends the bytes and ends;
- * then the device's copy from the page-locked piece that they were put into. Between the two no
+ * then the device's copy from the page-locked buffer that they were put into. Between the two no
  * driver is called: it may wait for the very stream.
  */
 #ifndef TOW_SERVER_LATE_H

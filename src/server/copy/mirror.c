@@ -22,7 +22,7 @@
 #include "wire/diff.h"
 
 enum {
-    PIECE = 256 << 10,   /* changes sent in one frame */
+    CHUNK = 256 << 10,   /* changes sent in one frame */
     MIRRORS_MAX = 65536, /* pieces of one session */
 };
 
@@ -59,7 +59,7 @@ struct mirror_state {
     struct managed *managed;    /* owned; guarded as well */
     int probe[2];               /* a pipe, see is_readable */
     struct tow_mutex pull_lock; /* orders pulls, and guards: */
-    uint8_t *piece;             /* owned: where changes are gathered */
+    uint8_t *chunk;             /* owned: where changes are gathered */
     uint8_t *fetched;           /* owned, the side thread's: what is on its way to the client */
 };
 
@@ -94,7 +94,7 @@ static void mirrors_fini(struct tows_session *session, void *state)
         close(mirrors->probe[0]);
         close(mirrors->probe[1]);
     }
-    free(mirrors->piece);
+    free(mirrors->chunk);
     free(mirrors->fetched);
 }
 
@@ -511,7 +511,7 @@ static size_t next_changes(struct mirror_state *state, uint64_t *after, size_t *
                                 .address = m->base,
                                 .size = m->size,
                                 .at = m->serial == *after ? *at : 0};
-        size_t n = tow_diff_next(&diff, state->piece, PIECE);
+        size_t n = tow_diff_next(&diff, state->chunk, CHUNK);
         if (n > 0) {
             *after = m->serial;
             *at = diff.at;
@@ -528,18 +528,18 @@ void tows_mirror_pull(struct tows_session *session)
         return;
     }
     tow_mutex_lock(&state->pull_lock);
-    if (state->piece == NULL) {
-        state->piece = malloc(PIECE);
+    if (state->chunk == NULL) {
+        state->chunk = malloc(CHUNK);
     }
     uint64_t after = UINT64_MAX; /* new ones come in front: the list goes from high to low */
     size_t at = 0, n = 0;
-    int error = state->piece != NULL ? 0 : -ENOMEM;
+    int error = state->chunk != NULL ? 0 : -ENOMEM;
     do {
         tow_mutex_lock(&state->lock);
         n = error == 0 ? next_changes(state, &after, &at) : 0;
         tow_mutex_unlock(&state->lock);
         if (n > 0) {
-            error = tows_session_send(session, TOW_CONTROL_MIRROR, 0, 0, 0, state->piece, n);
+            error = tows_session_send(session, TOW_CONTROL_MIRROR, 0, 0, 0, state->chunk, n);
         }
     } while (n > 0 && error == 0);
     tow_mutex_unlock(&state->pull_lock);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The list of page-locked pieces, kept by size and used again. */
+/* The list of page-locked buffers, kept by size and used again. */
 #include "server/copy/pinned.h"
 
 #include <stdbool.h>
@@ -14,14 +14,14 @@
 #include "wire/id.h"
 
 enum {
-    SLAB = 64 << 10, /* small pieces are made many at a time: asking the driver takes long */
-    WORD = 64,       /* of each piece, behind all of them: a line of the cache */
+    SLAB = 64 << 10, /* small buffers are made many at a time: asking the driver takes long */
+    WORD = 64,       /* of each buffer, behind all of them: a line of the cache */
 };
 
-/* What one context has, from its first piece to its end. */
+/* What one context has, from its first buffer to its end. */
 struct tows_out {
     uint32_t context;
-    unsigned count; /* pieces that were taken and not given back */
+    unsigned count; /* buffers that were taken and not given back */
     size_t bytes;   /* of the driver's memory, whatever became of it */
     struct tows_out *next;
 };
@@ -34,10 +34,10 @@ void tows_pinned_init(struct tows_pinned *pinned, struct tows_session *session)
 void tows_pinned_fini(struct tows_pinned *pinned)
 {
     for (unsigned i = 0; i < TOW_PINNED_ORDERS; i++) {
-        while (pinned->kept[i] != NULL) {
-            struct tows_piece *next = pinned->kept[i]->next;
-            free(pinned->kept[i]);
-            pinned->kept[i] = next;
+        while (pinned->idle[i] != NULL) {
+            struct tows_pinned_buffer *next = pinned->idle[i]->next;
+            free(pinned->idle[i]);
+            pinned->idle[i] = next;
         }
     }
     while (pinned->outs != NULL) {
@@ -58,7 +58,7 @@ static struct tows_out **out_of(struct tows_pinned *pinned, uint32_t context)
     return at;
 }
 
-/* With the lock held: somebody is about to have a piece. Whoever ends a context takes its number
+/* With the lock held: somebody is about to have a buffer. Whoever ends a context takes its number
  * first, and then waits for those that are counted here. */
 static CUresult count_out(struct tows_pinned *pinned, struct tows_session *session,
                           uint32_t context)
@@ -85,36 +85,38 @@ static void count_back(struct tows_pinned *pinned, uint32_t context)
 }
 
 /* With the lock held. */
-static void pinned_keep(struct tows_pinned *pinned, struct tows_piece *piece)
+static void pinned_keep(struct tows_pinned *pinned, struct tows_pinned_buffer *buffer)
 {
-    piece->next = pinned->kept[piece->order];
-    pinned->kept[piece->order] = piece;
+    buffer->next = pinned->idle[buffer->order];
+    pinned->idle[buffer->order] = buffer;
 }
 
 /* With the lock held: one of the context's; NULL: none is kept. */
-static struct tows_piece *take_kept(struct tows_pinned *pinned, uint32_t context, unsigned order)
+static struct tows_pinned_buffer *take_kept(struct tows_pinned *pinned, uint32_t context,
+                                            unsigned order)
 {
-    struct tows_piece **at = &pinned->kept[order];
+    struct tows_pinned_buffer **at = &pinned->idle[order];
     while (*at != NULL && (*at)->context != context) {
         at = &(*at)->next;
     }
-    struct tows_piece *piece = *at;
-    if (piece != NULL) {
-        *at = piece->next;
-        piece->next = NULL;
+    struct tows_pinned_buffer *buffer = *at;
+    if (buffer != NULL) {
+        *at = buffer->next;
+        buffer->next = NULL;
     }
-    return piece;
+    return buffer;
 }
 
-static struct tows_piece *make_piece(uint32_t context, unsigned order, uint8_t *bytes, void *word)
+static struct tows_pinned_buffer *make_buffer(uint32_t context, unsigned order, uint8_t *bytes,
+                                              void *word)
 {
-    struct tows_piece *piece = malloc(sizeof *piece);
-    if (piece != NULL) {
-        *piece =
-            (struct tows_piece){.bytes = bytes, .word = word, .context = context, .order = order};
-        atomic_store(piece->word, 0);
+    struct tows_pinned_buffer *buffer = malloc(sizeof *buffer);
+    if (buffer != NULL) {
+        *buffer = (struct tows_pinned_buffer){
+            .bytes = bytes, .word = word, .context = context, .order = order};
+        atomic_store(buffer->word, 0);
     }
-    return piece;
+    return buffer;
 }
 
 /* The primary context whose memory a green one uses: the driver's handle, and its number. NULL: the
@@ -152,24 +154,26 @@ static CUresult pinned_allocate(struct tows_session *session, uint32_t context, 
 
 /* With the lock held: one of the primary context's that it does not use, for a green one. Its bytes
  * stay counted there, as its memory does. */
-static struct tows_piece *pinned_borrow(struct tows_pinned *pinned, struct tows_session *session,
-                                        uint32_t context, unsigned order)
+static struct tows_pinned_buffer *pinned_borrow(struct tows_pinned *pinned,
+                                                struct tows_session *session, uint32_t context,
+                                                unsigned order)
 {
     uint32_t lender = 0;
     if (lender_of(session, context, &lender) == NULL) {
         return NULL;
     }
-    struct tows_piece *piece = take_kept(pinned, lender, order);
-    if (piece != NULL) {
-        piece->context = context;
+    struct tows_pinned_buffer *buffer = take_kept(pinned, lender, order);
+    if (buffer != NULL) {
+        buffer->context = context;
     }
-    return piece;
+    return buffer;
 }
 
-/* Asks the driver for a new piece, which somebody is counted to have; what else came with it is
+/* Asks the driver for a new buffer, which somebody is counted to have; what else came with it is
  * kept. */
 static CUresult pinned_make(struct tows_pinned *pinned, struct tows_session *session,
-                            uint32_t context, unsigned order, struct tows_piece **ret_piece)
+                            uint32_t context, unsigned order,
+                            struct tows_pinned_buffer **ret_buffer)
 {
     size_t size = (size_t)TOW_PINNED_MIN << order, slab = size < SLAB ? SLAB : size;
     void *memory = NULL;
@@ -189,18 +193,18 @@ static CUresult pinned_make(struct tows_pinned *pinned, struct tows_session *ses
     }
     for (size_t at = 0; status == CUDA_SUCCESS && at < slab; at += size) {
         uint8_t *bytes = memory, *word = bytes + slab + at / size * WORD;
-        struct tows_piece *piece = make_piece(context, order, bytes + at, word);
-        if (piece != NULL) {
-            pinned_keep(pinned, piece); /* without, its bytes stay unused */
+        struct tows_pinned_buffer *buffer = make_buffer(context, order, bytes + at, word);
+        if (buffer != NULL) {
+            pinned_keep(pinned, buffer); /* without, its bytes stay unused */
         }
     }
-    *ret_piece = status == CUDA_SUCCESS ? take_kept(pinned, context, order) : NULL;
+    *ret_buffer = status == CUDA_SUCCESS ? take_kept(pinned, context, order) : NULL;
     tow_mutex_unlock(&pinned->lock);
-    return status != CUDA_SUCCESS || *ret_piece != NULL ? status : CUDA_ERROR_OUT_OF_MEMORY;
+    return status != CUDA_SUCCESS || *ret_buffer != NULL ? status : CUDA_ERROR_OUT_OF_MEMORY;
 }
 
 CUresult tows_pinned_take(struct tows_pinned *pinned, struct tows_session *session,
-                          uint32_t context, size_t size, struct tows_piece **ret_piece)
+                          uint32_t context, size_t size, struct tows_pinned_buffer **ret_buffer)
 {
     unsigned order = 0;
     while (order < TOW_PINNED_ORDERS && (size_t)TOW_PINNED_MIN << order < size) {
@@ -211,85 +215,88 @@ CUresult tows_pinned_take(struct tows_pinned *pinned, struct tows_session *sessi
     }
     tow_mutex_lock(&pinned->lock);
     CUresult status = count_out(pinned, session, context);
-    struct tows_piece *piece = status == CUDA_SUCCESS ? take_kept(pinned, context, order) : NULL;
-    struct tows_piece *borrowed = status == CUDA_SUCCESS && piece == NULL
-                                      ? pinned_borrow(pinned, session, context, order)
-                                      : NULL;
+    struct tows_pinned_buffer *buffer =
+        status == CUDA_SUCCESS ? take_kept(pinned, context, order) : NULL;
+    struct tows_pinned_buffer *borrowed = status == CUDA_SUCCESS && buffer == NULL
+                                              ? pinned_borrow(pinned, session, context, order)
+                                              : NULL;
     tow_mutex_unlock(&pinned->lock);
     if (status != CUDA_SUCCESS) {
         return status;
     }
     if (borrowed != NULL) {
-        piece = borrowed;
-        if (piece->filled != NULL) { /* of the other context */
-            tow_drive(session->driver, cuEventDestroy_v2)(piece->filled);
-            piece->filled = NULL;
+        buffer = borrowed;
+        if (buffer->filled != NULL) { /* of the other context */
+            tow_drive(session->driver, cuEventDestroy_v2)(buffer->filled);
+            buffer->filled = NULL;
         }
     }
-    if (piece == NULL) {
-        status = pinned_make(pinned, session, context, order, &piece);
+    if (buffer == NULL) {
+        status = pinned_make(pinned, session, context, order, &buffer);
     }
-    if (piece != NULL && piece->filled == NULL) {
-        status = tow_drive(session->driver, cuEventCreate)(&piece->filled, CU_EVENT_DISABLE_TIMING);
+    if (buffer != NULL && buffer->filled == NULL) {
+        status =
+            tow_drive(session->driver, cuEventCreate)(&buffer->filled, CU_EVENT_DISABLE_TIMING);
     }
     if (status == CUDA_SUCCESS) {
-        *ret_piece = piece;
+        *ret_buffer = buffer;
         return CUDA_SUCCESS;
     }
     tow_mutex_lock(&pinned->lock);
     count_back(pinned, context);
-    if (piece != NULL) {
-        pinned_keep(pinned, piece);
+    if (buffer != NULL) {
+        pinned_keep(pinned, buffer);
     }
     tow_mutex_unlock(&pinned->lock);
     tows_ending_tell(session);
     return status;
 }
 
-CUresult tows_pinned_mark(struct tows_piece *piece, const struct tow_driver *driver,
+CUresult tows_pinned_mark(struct tows_pinned_buffer *buffer, const struct tow_driver *driver,
                           CUstream stream)
 {
-    CUresult status = tow_drive(driver, cuEventRecord)(piece->filled, stream);
-    piece->value++;
-    piece->marked =
+    CUresult status = tow_drive(driver, cuEventRecord)(buffer->filled, stream);
+    buffer->value++;
+    buffer->marked =
         status == CUDA_SUCCESS && tow_drive(driver, cuStreamWriteValue32_v2)(
-                                      stream, (CUdeviceptr)(uintptr_t)piece->word, piece->value,
+                                      stream, (CUdeviceptr)(uintptr_t)buffer->word, buffer->value,
                                       CU_STREAM_WRITE_VALUE_DEFAULT) == CUDA_SUCCESS;
     return status;
 }
 
-bool tows_pinned_is_marked(const struct tows_piece *piece, const struct tow_driver *driver)
+bool tows_pinned_is_marked(const struct tows_pinned_buffer *buffer, const struct tow_driver *driver)
 {
-    return piece->marked ? atomic_load_explicit(piece->word, memory_order_acquire) == piece->value
-                         : tow_drive(driver, cuEventQuery)(piece->filled) != CUDA_ERROR_NOT_READY;
+    return buffer->marked
+               ? atomic_load_explicit(buffer->word, memory_order_acquire) == buffer->value
+               : tow_drive(driver, cuEventQuery)(buffer->filled) != CUDA_ERROR_NOT_READY;
 }
 
-void tows_pinned_give(struct tows_pinned *pinned, struct tows_piece *piece)
+void tows_pinned_give(struct tows_pinned *pinned, struct tows_pinned_buffer *buffer)
 {
     tow_mutex_lock(&pinned->lock);
-    count_back(pinned, piece->context);
-    pinned_keep(pinned, piece);
+    count_back(pinned, buffer->context);
+    pinned_keep(pinned, buffer);
     tow_mutex_unlock(&pinned->lock);
     tows_ending_tell(pinned->session);
 }
 
-void tows_pinned_lose(struct tows_pinned *pinned, struct tows_piece *piece)
+void tows_pinned_lose(struct tows_pinned *pinned, struct tows_pinned_buffer *buffer)
 {
     tow_mutex_lock(&pinned->lock);
-    count_back(pinned, piece->context);
+    count_back(pinned, buffer->context);
     tow_mutex_unlock(&pinned->lock);
     tows_ending_tell(pinned->session);
-    free(piece);
+    free(buffer);
 }
 
 /* With the lock held: takes all out that are kept of a context. */
-static struct tows_piece *take_all(struct tows_pinned *pinned, uint32_t context)
+static struct tows_pinned_buffer *take_all(struct tows_pinned *pinned, uint32_t context)
 {
-    struct tows_piece *all = NULL;
+    struct tows_pinned_buffer *all = NULL;
     for (unsigned i = 0; i < TOW_PINNED_ORDERS; i++) {
-        for (struct tows_piece *piece; (piece = take_kept(pinned, context, i)) != NULL;) {
-            piece->next = all;
-            all = piece;
+        for (struct tows_pinned_buffer *buffer; (buffer = take_kept(pinned, context, i)) != NULL;) {
+            buffer->next = all;
+            all = buffer;
         }
     }
     return all;
@@ -313,14 +320,15 @@ bool tows_pinned_drop_context(struct tows_pinned *pinned, struct tows_session *s
     tow_mutex_lock(&pinned->lock);
     struct tows_out **at = out_of(pinned, context), *out = *at;
     bool all = out == NULL || out->count == 0;
-    struct tows_piece *pieces = all ? take_all(pinned, context) : NULL;
+    struct tows_pinned_buffer *buffers = all ? take_all(pinned, context) : NULL;
     tow_mutex_unlock(&pinned->lock);
-    for (struct tows_piece *piece = pieces; heir != 0 && piece != NULL; piece = piece->next) {
-        if (piece->filled != NULL) {
-            tow_drive(session->driver, cuEventDestroy_v2)(piece->filled);
-            piece->filled = NULL;
+    for (struct tows_pinned_buffer *buffer = buffers; heir != 0 && buffer != NULL;
+         buffer = buffer->next) {
+        if (buffer->filled != NULL) {
+            tow_drive(session->driver, cuEventDestroy_v2)(buffer->filled);
+            buffer->filled = NULL;
         }
-        piece->context = heir;
+        buffer->context = heir;
     }
     if (!all || out == NULL) {
         return all;
@@ -332,13 +340,13 @@ bool tows_pinned_drop_context(struct tows_pinned *pinned, struct tows_session *s
     at = out_of(pinned, context);
     *at = out->next;
     free(out);
-    while (pieces != NULL) {
-        struct tows_piece *piece = pieces;
-        pieces = piece->next;
+    while (buffers != NULL) {
+        struct tows_pinned_buffer *buffer = buffers;
+        buffers = buffer->next;
         if (inherited) {
-            pinned_keep(pinned, piece);
+            pinned_keep(pinned, buffer);
         } else {
-            free(piece);
+            free(buffer);
         }
     }
     tow_mutex_unlock(&pinned->lock);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The bytes of a large upload are received straight into page-locked pieces, from which the device
- * copies them while the next ones come. A piece is used again when the device has read it; as a
- * rule that is long before the next one is needed, so that two or three pieces go round, in the
- * caches. Where a stream stands still (a long kernel, a host function) the pieces become more, up
+/* The bytes of a large upload are received straight into page-locked buffers, from which the device
+ * copies them while the next ones come. A buffer is used again when the device has read it; as a
+ * rule that is long before the next one is needed, so that two or three buffers go round, in the
+ * caches. Where a stream stands still (a long kernel, a host function) the buffers become more, up
  * to a limit: the thread that leads must not wait, because what the stream waits for may be behind
  * the bytes on the line.
  */
@@ -28,9 +28,9 @@
 #include "wire/share.h"
 
 enum {
-    PIECE = 1 << 20, /* a DATA frame */
-    FEW = 8,         /* pieces of a context that are made without patience */
-    MANY = 256,      /* of a context: beyond these the stream must move on */
+    BUFFER_SIZE = 1 << 20, /* a DATA frame */
+    FEW = 8,               /* buffers of a context that are made without patience */
+    MANY = 256,            /* of a context: beyond these the stream must move on */
 };
 
 /* How long more than FEW are put off: a device that is only busy has read one by then. */
@@ -46,14 +46,14 @@ enum {
 #endif
 #define SETTLE_SPIN_NS (50 * TOW_TIME_US)
 
-/* A piece and the stream that the device reads it in. */
+/* A buffer and the stream that the device reads it in. */
 struct slot {
-    struct tows_piece *piece; /* owned; its event: the device has read it */
-    CUstream stream;          /* only compared */
-    const void *upload;       /* whose bytes it has, or had; only compared */
-    bool in_hand;             /* bytes are being received into it, or handed to the device */
-    unsigned asked;           /* threads that ask the driver for its event: it stays meanwhile */
-    unsigned uses;            /* how often it was given to the device */
+    struct tows_pinned_buffer *buffer; /* owned; its event: the device has read it */
+    CUstream stream;                   /* only compared */
+    const void *upload;                /* whose bytes it has, or had; only compared */
+    bool in_hand;   /* bytes are being received into it, or handed to the device */
+    unsigned asked; /* threads that ask the driver for its event: it stays meanwhile */
+    unsigned uses;  /* how often it was given to the device */
     struct slot *next;
 };
 
@@ -83,7 +83,7 @@ static void uploads_fini(struct tows_session *session, void *opaque)
     (void)session;
     while (state->slots != NULL) {
         struct slot *next = state->slots->next;
-        free(state->slots->piece); /* its memory went with its context */
+        free(state->slots->buffer); /* its memory went with its context */
         free(state->slots);
         state->slots = next;
     }
@@ -107,7 +107,7 @@ static struct upload_state *state_of(struct tows_session *session, bool make)
                 : tows_session_state(session, TOW_SESSION_UPLOAD);
 }
 
-/* ---- pieces ---- */
+/* ---- buffers ---- */
 
 /* With the lock held. */
 static void unlink_slot(struct upload_state *state, struct slot **at)
@@ -156,14 +156,14 @@ static bool slot_is_read(struct upload *u, struct slot *slot, bool *ret_same)
     slot->asked++;
     tow_mutex_unlock(&state->lock);
     bool read =
-        tow_drive(u->session->driver, cuEventQuery)(slot->piece->filled) != CUDA_ERROR_NOT_READY;
+        tow_drive(u->session->driver, cuEventQuery)(slot->buffer->filled) != CUDA_ERROR_NOT_READY;
     tow_mutex_lock(&state->lock);
     slot->asked--;
     *ret_same = slot->uses == uses && !slot->in_hand;
     return read;
 }
 
-/* Takes a piece of the context that the device has read in hand; NULL if there is none.
+/* Takes a buffer of the context that the device has read in hand; NULL if there is none.
  * `ret_count`: how many of the context there are. */
 static struct slot *take_read(struct upload *u, unsigned *ret_count)
 {
@@ -174,7 +174,7 @@ static struct slot *take_read(struct upload *u, unsigned *ret_count)
     unsigned count = 0;
     tow_mutex_lock(&state->lock);
     for (struct slot *slot = state->slots; slot != NULL && found == NULL; slot = slot->next) {
-        if (slot->piece->context != u->context) {
+        if (slot->buffer->context != u->context) {
             continue;
         }
         count++;
@@ -202,7 +202,7 @@ static CUresult make_slot(struct upload *u, struct slot **ret_slot)
     struct slot *slot = calloc(1, sizeof *slot);
     CUresult status = slot == NULL ? CUDA_ERROR_OUT_OF_MEMORY
                                    : tows_pinned_take(&u->state->pinned, u->session, u->context,
-                                                      PIECE, &slot->piece);
+                                                      BUFFER_SIZE, &slot->buffer);
     if (status != CUDA_SUCCESS) {
         free(slot);
         return status;
@@ -259,8 +259,8 @@ static bool take_out(struct upload_state *state, uint32_t context, struct slot *
     bool all = true;
     for (struct slot **at = &state->slots; *at != NULL;) {
         struct slot *slot = *at;
-        if (slot->piece->context != context || slot->in_hand || slot->asked > 0) {
-            all &= slot->piece->context != context;
+        if (slot->buffer->context != context || slot->in_hand || slot->asked > 0) {
+            all &= slot->buffer->context != context;
             at = &slot->next;
             continue;
         }
@@ -283,8 +283,8 @@ bool tows_upload_drop_context(struct tows_session *session, uint32_t context, ui
     tow_mutex_unlock(&state->lock);
     while (dropped != NULL) {
         struct slot *next = dropped->next;
-        tow_drive(session->driver, cuEventSynchronize)(dropped->piece->filled);
-        tows_pinned_give(&state->pinned, dropped->piece); /* to be dropped with the others */
+        tow_drive(session->driver, cuEventSynchronize)(dropped->buffer->filled);
+        tows_pinned_give(&state->pinned, dropped->buffer); /* to be dropped with the others */
         free(dropped);
         dropped = next;
     }
@@ -315,9 +315,9 @@ static void *upload_place(void *user, uint64_t offset, size_t *size, void **ret_
         upload_fail(u, status);
         return NULL;
     }
-    *size = (size_t)tow_min_u64(*size, PIECE);
+    *size = (size_t)tow_min_u64(*size, BUFFER_SIZE);
     *ret_token = slot;
-    return slot->piece->bytes;
+    return slot->buffer->bytes;
 }
 
 /* `ret_begun`: the device reads some of them, whatever the result is. */
@@ -361,10 +361,10 @@ static CUstream hand_over(struct upload *u, uint64_t offset, size_t size, struct
     }
     CUresult status = call.status, recorded = CUDA_SUCCESS;
     if (status == CUDA_SUCCESS) {
-        status = upload_begin(u, &shaped, offset, size, slot->piece->bytes, stream, &begun);
+        status = upload_begin(u, &shaped, offset, size, slot->buffer->bytes, stream, &begun);
     }
     if (begun) {
-        recorded = tow_drive(driver, cuEventRecord)(slot->piece->filled, stream);
+        recorded = tow_drive(driver, cuEventRecord)(slot->buffer->filled, stream);
     }
     if (recorded != CUDA_SUCCESS) {
         tow_drive(driver, cuStreamSynchronize)(stream); /* nothing else tells when it was read */
@@ -388,7 +388,7 @@ static bool is_read(struct upload *u)
     tow_mutex_lock(&u->state->lock);
     for (struct slot *slot = u->state->slots; slot != NULL && read;) {
         bool same = true;
-        if (slot->upload == u && !slot->in_hand && slot->piece->context == u->context) {
+        if (slot->upload == u && !slot->in_hand && slot->buffer->context == u->context) {
             read = slot_is_read(u, slot, &same) || !same;
         }
         slot = same ? slot->next : u->state->slots; /* it was moved in the list */

@@ -111,7 +111,7 @@ static void pages_drop(struct tow_soft_device *device, uint64_t base, uint64_t s
     tow_soft_retire(release_pages, NULL, base, size);
 }
 
-static struct tow_soft_block *piece_from_blocks(struct tow_soft_device *device, uint64_t size,
+static struct tow_soft_block *alloc_from_blocks(struct tow_soft_device *device, uint64_t size,
                                                 uint64_t unit, bool counted, uint64_t *ret_base)
 {
     for (struct tow_soft_block *b = device->blocks; b != NULL; b = b->next) {
@@ -122,10 +122,10 @@ static struct tow_soft_block *piece_from_blocks(struct tow_soft_device *device, 
     return NULL;
 }
 
-static struct tow_soft_block *piece_make(struct tow_soft_device *device, uint64_t size,
+static struct tow_soft_block *alloc_make(struct tow_soft_device *device, uint64_t size,
                                          uint64_t unit, bool counted, uint64_t *ret_base)
 {
-    struct tow_soft_block *block = piece_from_blocks(device, size, unit, counted, ret_base);
+    struct tow_soft_block *block = alloc_from_blocks(device, size, unit, counted, ret_base);
     if (block != NULL) {
         return block;
     }
@@ -139,7 +139,7 @@ static struct tow_soft_block *piece_make(struct tow_soft_device *device, uint64_
             }
         }
     }
-    block = flushed ? piece_from_blocks(device, size, unit, counted, ret_base) : NULL;
+    block = flushed ? alloc_from_blocks(device, size, unit, counted, ret_base) : NULL;
     if (block != NULL) {
         return block;
     }
@@ -164,7 +164,7 @@ static struct tow_soft_block *piece_make(struct tow_soft_device *device, uint64_
     return block;
 }
 
-static void piece_drop(struct tow_soft_device *device, struct tow_soft_block *block, uint64_t base,
+static void alloc_drop(struct tow_soft_device *device, struct tow_soft_block *block, uint64_t base,
                        uint64_t size)
 {
     if (--block->live == 0) {
@@ -240,7 +240,7 @@ CUresult tow_soft_alloc_make(struct tow_soft_ctx *ctx, int device, enum tow_soft
     int rc = 0;
     if (size <= TOW_SOFT_BLOCK / 2) {
         alloc->reserved = tow_soft_round_up(size, unit);
-        alloc->block = piece_make(owner, alloc->reserved, unit, counted, &alloc->base);
+        alloc->block = alloc_make(owner, alloc->reserved, unit, counted, &alloc->base);
         if (alloc->block == NULL) {
             rc = -ENOMEM;
         } else {
@@ -256,7 +256,7 @@ CUresult tow_soft_alloc_make(struct tow_soft_ctx *ctx, int device, enum tow_soft
     }
     if (tow_soft_alloc_enter(alloc) != 0) {
         if (alloc->block != NULL) {
-            piece_drop(owner, alloc->block, alloc->base, alloc->reserved);
+            alloc_drop(owner, alloc->block, alloc->base, alloc->reserved);
         } else {
             pages_drop(owner, alloc->base, alloc->reserved, counted);
         }
@@ -313,7 +313,7 @@ void tow_soft_alloc_drop(struct tow_soft_alloc *alloc)
             alloc->gone(alloc);
         }
         if (alloc->block != NULL) {
-            piece_drop(owner, alloc->block, alloc->base, alloc->reserved);
+            alloc_drop(owner, alloc->block, alloc->base, alloc->reserved);
         } else {
             pages_drop(owner, alloc->base - alloc->lead, alloc->reserved,
                        is_counted(alloc->kind) && !alloc->imported);
