@@ -381,8 +381,9 @@ int tow_done_encode(const struct tow_done *done, void *at, size_t size, uint32_t
     tow_enc_u32(&enc, done->count);
     tow_enc_align(&enc, 8);
     for (uint32_t i = 0; i < done->count; i++) {
-        tow_enc_u32(&enc, done->slips[i].slip | (done->slips[i].refused ? TOW_DONE_REFUSED : 0));
-        tow_enc_u32(&enc, done->slips[i].value);
+        tow_enc_u32(&enc,
+                    done->entries[i].watch_id | (done->entries[i].refused ? TOW_DONE_REFUSED : 0));
+        tow_enc_u32(&enc, done->entries[i].value);
     }
     return control_finish(&enc, at, TOW_CONTROL_DONE, ret_length);
 }
@@ -398,10 +399,10 @@ int tow_done_decode(const void *at, const struct tow_frame *frame, struct tow_do
     }
     ret_done->count = count;
     for (uint32_t i = 0; i < count; i++) {
-        uint32_t slip = tow_dec_u32(&dec);
-        ret_done->slips[i].slip = slip & ~TOW_DONE_REFUSED;
-        ret_done->slips[i].refused = (slip & TOW_DONE_REFUSED) != 0;
-        ret_done->slips[i].value = tow_dec_u32(&dec);
+        uint32_t watch_id = tow_dec_u32(&dec);
+        ret_done->entries[i].watch_id = watch_id & ~TOW_DONE_REFUSED;
+        ret_done->entries[i].refused = (watch_id & TOW_DONE_REFUSED) != 0;
+        ret_done->entries[i].value = tow_dec_u32(&dec);
     }
     return 0;
 }

@@ -174,16 +174,16 @@ struct tow_forget {
 int tow_forget_encode(const struct tow_forget *forget, void *at, size_t size, uint32_t *ret_length);
 int tow_forget_decode(const void *at, const struct tow_frame *frame, struct tow_forget *ret_forget);
 
-/* DONE: of so many slips the awaited value has come; they hold all at once. A slip is a number that
- * the client has given to an event or a stream; a value is greater (modulo 2^32) than those that it
- * awaited there before. */
+/* DONE: of so many watch numbers the awaited value has come; they hold all at once. A watch number
+ * is a number that the client has given to an event or a stream; a value is greater (modulo 2^32)
+ * than those that it awaited there before. */
 struct tow_done {
     uint32_t count;
     struct {
-        uint32_t slip;
+        uint32_t watch_id;
         uint32_t value;
-        bool refused; /* it must be asked for; the highest bit of the slip's word */
-    } slips[TOW_WATCH_MAX];
+        bool refused; /* it must be asked for; the highest bit of the watch number's word */
+    } entries[TOW_WATCH_MAX];
 };
 
 #define TOW_DONE_REFUSED 0x80000000u

@@ -31,10 +31,10 @@ struct tow_copy_side {
 };
 
 enum tow_shape_flag {
-    TOW_SHAPE_PEER = 1,   /* the two sides name their contexts */
-    TOW_SHAPE_SPREAD = 2, /* its bytes may come on several lines */
-    TOW_SHAPE_SETTLE = 4, /* of an upload: as TOW_COPY_SETTLE */
-    TOW_SHAPE_NOTED = 8,  /* one side is packed shared memory; a note and a value follow */
+    TOW_SHAPE_PEER = 1,       /* the two sides name their contexts */
+    TOW_SHAPE_SPREAD = 2,     /* its bytes may come on several lines */
+    TOW_SHAPE_SETTLE = 4,     /* of an upload: as TOW_COPY_SETTLE */
+    TOW_SHAPE_FENCE_WORD = 8, /* one side is packed shared memory; a fence word follows */
 };
 
 /* The fixed part of a copy command of two or three dimensions. An upload is one command; the client

@@ -3,9 +3,10 @@
  *
  * The client makes it, seals its size and passes the descriptor beside the line, or passes a file
  * in memory that the program has mapped; the worker maps it where the program has it and page-locks
- * it with the driver. Copies then name an address instead of carrying bytes, and a note tells when
- * the device has come so far: the GPU itself writes `done`. The program looks at a note for a while
- * and then asks in the ordinary way, so a note can be late or missing, but never early.
+ * it with the driver. Copies then name an address instead of carrying bytes, and a fence word tells
+ * when the device has come so far: the GPU itself writes `done`. The program looks at a fence word
+ * for a while and then asks in the ordinary way, so a fence word can be late or missing, but never
+ * early.
  */
 #ifndef TOW_WIRE_SHARE_H
 #define TOW_WIRE_SHARE_H
@@ -15,11 +16,11 @@
 
 /* How the host side of a copy of one dimension travels. */
 enum tow_copy_form {
-    TOW_COPY_BYTES = 0,  /* as bytes: in the command, the reply or DATA frames */
-    TOW_COPY_SHARED = 1, /* it is shared memory: its address follows */
-    TOW_COPY_NOTED = 2,  /* the same; the address of a note and a value follow */
-    TOW_COPY_SPREAD = 3, /* as DATA frames on several lines, see docs/wire/copies.md */
-    TOW_COPY_LATE = 4,   /* later, as CALLBACK_BYTES: a host function's id and a number follow */
+    TOW_COPY_BYTES = 0,      /* as bytes: in the command, the reply or DATA frames */
+    TOW_COPY_SHARED = 1,     /* it is shared memory: its address follows */
+    TOW_COPY_FENCE_WORD = 2, /* the same; the address of a fence word and a value follow */
+    TOW_COPY_SPREAD = 3,     /* as DATA frames on several lines, see docs/wire/copies.md */
+    TOW_COPY_LATE = 4, /* later, as CALLBACK_BYTES: a host function's id and a number follow */
 };
 
 /* Added to the form of an upload as bytes: the program's call is a synchronous one. */
@@ -29,14 +30,15 @@ enum tow_copy_form {
 #define TOW_SHARE_MAX 65536u
 
 /* One line of the processor's cache: written by the GPU and the worker, read by the program. */
-struct tow_share_note {
+struct tow_fence_word {
     _Alignas(64) _Atomic uint32_t done; /* the value of the newest command that is done */
     _Atomic uint32_t refused; /* of one that was not carried out: ask in the ordinary way */
 };
-_Static_assert(sizeof(struct tow_share_note) == 64, "a cache line each");
+_Static_assert(sizeof(struct tow_fence_word) == 64, "a cache line each");
 
-/* Behind the note of a cuCtxSynchronize: the program thinks that the context has nothing to do. */
-#define TOW_NOTE_IDLE 1u
+/* Behind the fence word of a cuCtxSynchronize: the program thinks that the context has nothing to
+ * do. */
+#define TOW_FENCE_WORD_IDLE 1u
 
 /* What a copy takes over a bus as slow as PCIe 4, at most 16 ms: as long it is worth looking for
  * its end, and staying awake for what the program does then. */

@@ -262,9 +262,11 @@ static void side(void)
         static const struct tow_done value = {2, {{3, 0x01020304, false}, {5, 7, true}}};
         static struct tow_done back;
         THERE_AND_BACK("DONE", done);
-        expect("DONE", back.count == 2 && back.slips[0].slip == 3 && !back.slips[0].refused &&
-                           back.slips[0].value == value.slips[0].value && back.slips[1].slip == 5 &&
-                           back.slips[1].refused && back.slips[1].value == 7);
+        expect("DONE", back.count == 2 && back.entries[0].watch_id == 3 &&
+                           !back.entries[0].refused &&
+                           back.entries[0].value == value.entries[0].value &&
+                           back.entries[1].watch_id == 5 && back.entries[1].refused &&
+                           back.entries[1].value == 7);
     }
     {
         static const struct tow_callback_bytes value = {0x0102030405060708u, 0x40000, 5, "hello"};

@@ -45,14 +45,14 @@ static int memory_with(size_t size, int seals)
 
 /* Rows from packed memory to the device, as the staging sends them. */
 static CUresult send_rows(CUdeviceptr to, uint8_t *packed, size_t width, size_t rows,
-                          const struct tow_share_note *note, uint32_t value)
+                          const struct tow_fence_word *word, uint32_t value)
 {
     struct tow_copy_shape shape = {.from = {.kind = TOW_AT_HOST},
                                    .to = {.kind = TOW_AT_DEVICE, .address = to, .pitch = 256}};
     struct towc_staged staged = {.up = true, .shape = &shape};
     struct towc_part part = {.width = width, .rows = rows, .planes = 1};
     uint64_t number;
-    return towc_staged_send(&staged, &part, packed, note, value, &number);
+    return towc_staged_send(&staged, &part, packed, word, value, &number);
 }
 
 /* A copy that names an address, wherever that is. */
@@ -68,11 +68,11 @@ static CUresult shared_upload(struct towc_link *link, CUdeviceptr device, uint8_
     return status;
 }
 
-/* With SIZE bytes at `host` shared, the first of them a note. */
+/* With SIZE bytes at `host` shared, the first of them a fence word. */
 static void rows_in_shared_memory(CUdeviceptr device, uint8_t *host)
 {
     static uint8_t own[PAGE];
-    struct tow_share_note *note = (struct tow_share_note *)host;
+    struct tow_fence_word *word = (struct tow_fence_word *)host;
     const struct {
         const char *what;
         uint8_t *packed;
@@ -86,17 +86,17 @@ static void rows_in_shared_memory(CUdeviceptr device, uint8_t *host)
         {"rows for more than there is", host + PAGE, 64, 2 * SIZE / 256},
     };
     for (uint32_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
-        expect(send_rows(device, wrong[i].packed, wrong[i].width, wrong[i].rows, note, i + 1),
+        expect(send_rows(device, wrong[i].packed, wrong[i].width, wrong[i].rows, word, i + 1),
                CUDA_SUCCESS, wrong[i].what);
         expect(towc_cuCtxSynchronize(), CUDA_ERROR_INVALID_VALUE, wrong[i].what);
-        expect((CUresult)towc_fence_word_query(note, i + 1), (CUresult)TOW_COMPLETION_REFUSED,
+        expect((CUresult)towc_fence_word_query(word, i + 1), (CUresult)TOW_COMPLETION_REFUSED,
                wrong[i].what);
     }
     uint8_t back[256];
     memset(host + PAGE, 9, 128);
-    expect(send_rows(device + 256, host + PAGE, 64, 2, note, 100), CUDA_SUCCESS, "rows");
+    expect(send_rows(device + 256, host + PAGE, 64, 2, word, 100), CUDA_SUCCESS, "rows");
     expect(towc_cuCtxSynchronize(), CUDA_SUCCESS, "rows");
-    expect((CUresult)towc_fence_word_query(note, 100), (CUresult)TOW_COMPLETION_DONE, "their note");
+    expect((CUresult)towc_fence_word_query(word, 100), (CUresult)TOW_COMPLETION_DONE, "their note");
     expect(towc_cuMemcpyDtoH_v2(back, device + 512, sizeof back), CUDA_SUCCESS, "rows back");
     expect((CUresult)(back[0] + back[63] + back[64]), (CUresult)(18 + 7), "what came back of rows");
 }
@@ -161,7 +161,7 @@ int main(int argc, char **argv)
     rows_in_shared_memory(device, host);
     if (argc > 1 && strcmp(argv[1], "note") == 0) {
         /* Nobody may be told where no memory is shared: that is no client of ours. */
-        static struct tow_share_note own;
+        static struct tow_fence_word own;
         expect(send_rows(device, host + PAGE, 64, 2, &own, 1), CUDA_SUCCESS, "a note elsewhere");
         puts(towc_cuCtxSynchronize() != CUDA_SUCCESS && failures == 0 ? "OK" : "FAILED");
         return failures != 0;

@@ -49,14 +49,14 @@ static void await(uint32_t value)
     tow_mutex_unlock(&thing.lock);
 }
 
-/* The only thing's slip is the first. */
+/* The only thing's watch number is the first. */
 static void tell(uint32_t value, bool refused)
 {
     static struct tow_done done;
     done.count = 1;
-    done.slips[0].slip = 0;
-    done.slips[0].value = value;
-    done.slips[0].refused = refused;
+    done.entries[0].watch_id = 0;
+    done.entries[0].value = value;
+    done.entries[0].refused = refused;
     assert_int_equal(towc_completion_take(&link_to, &done), 0);
 }
 

@@ -98,13 +98,13 @@ static unsigned staged; /* commands of copies that name an address */
 static bool fail_send;  /* the next one */
 
 CUresult __real_towc_shared_send(unsigned fn, CUdeviceptr to, const void *host, size_t size,
-                                 CUstream stream, const struct tow_share_note *note, uint32_t value,
+                                 CUstream stream, const struct tow_fence_word *note, uint32_t value,
                                  uint64_t *ret_number);
 CUresult __wrap_towc_shared_send(unsigned fn, CUdeviceptr to, const void *host, size_t size,
-                                 CUstream stream, const struct tow_share_note *note, uint32_t value,
+                                 CUstream stream, const struct tow_fence_word *note, uint32_t value,
                                  uint64_t *ret_number);
 CUresult __wrap_towc_shared_send(unsigned fn, CUdeviceptr to, const void *host, size_t size,
-                                 CUstream stream, const struct tow_share_note *note, uint32_t value,
+                                 CUstream stream, const struct tow_fence_word *note, uint32_t value,
                                  uint64_t *ret_number)
 {
     if (fail_send) {

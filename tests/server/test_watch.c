@@ -21,7 +21,7 @@
 #include "wire/id.h"
 #include "wire/limits.h"
 
-enum { THREAD = 3, CONTEXT = 5, SLIP = 7, VALUE = 9 };
+enum { THREAD = 3, CONTEXT = 5, WATCH_ID = 7, VALUE = 9 };
 
 static struct tow_line *client;
 static struct tows_session *session;
@@ -86,7 +86,7 @@ static int end(void **state)
 /* The client asked, and wants to hear of it. */
 static void await_event(void)
 {
-    uint32_t body[2] = {SLIP, VALUE};
+    uint32_t body[2] = {WATCH_ID, VALUE};
     struct tows_serve call = {.session = session,
                               .driver = &driver,
                               .frame = {.kind = 1, .thread = THREAD, .context = CONTEXT, .seq = 1},
@@ -113,10 +113,10 @@ static bool next_told(void)
         0);
     assert_int_equal(tow_done_decode(at, &frame, &done), 0);
     assert_int_equal(done.count, 1);
-    assert_int_equal(done.slips[0].slip, SLIP);
-    assert_int_equal(done.slips[0].value, VALUE);
+    assert_int_equal(done.entries[0].watch_id, WATCH_ID);
+    assert_int_equal(done.entries[0].value, VALUE);
     tow_line_consume(client, frame.length);
-    return done.slips[0].refused;
+    return done.entries[0].refused;
 }
 
 /* The thread that watches stands in the driver, or waits for a processor there. What a reply lets

@@ -160,7 +160,7 @@ static const struct sample {
                "0000010000000000"},
     {.name = "DONE",
      OPS(done),
-     .message.done = {.count = 2, .slips = {{3, 0x01020304, false}, {5, 7, true}}},
+     .message.done = {.count = 2, .entries = {{3, 0x01020304, false}, {5, 7, true}}},
      .needed = 40,
      .golden = "2800000014f00000000000000000000002000000000000000300000004030201"
                "0500008007000000"},

@@ -328,7 +328,7 @@ CUresult towc_jit_cache_free_key(void *opaque)
 }
 
 /* A compilation to PTX gave this, now or earlier. */
-static void note_ptx(const struct key *key, const char *text, size_t size)
+static void record_ptx(const struct key *key, const char *text, size_t size)
 {
     if (looks_like_ptx(text, size)) {
         jit_cache_remember(key->input, text, strnlen(text, size));
@@ -336,7 +336,7 @@ static void note_ptx(const struct key *key, const char *text, size_t size)
 }
 
 /* A compilation gave this cubin: ties it to its PTX, if that is known. Returns the file's flags. */
-static uint32_t note_cubin(const struct key *key, const void *cubin, size_t size)
+static uint32_t record_cubin(const struct key *key, const void *cubin, size_t size)
 {
     struct tow_buf ptx;
     tow_buf_init(&ptx, REMEMBERED_MAX);
@@ -390,7 +390,7 @@ CUresult towc_jit_cache_find(void *opaque, int unused, void **ret_data, uint32_t
     memcpy(data, file.data + HEAD_SIZE, size);
     tow_buf_fini(&file);
     if (key->kind == TOW_JIT_PTX) {
-        note_ptx(key, data, size);
+        record_ptx(key, data, size);
     }
     *ret_data = data;
     *ret_size = (uint32_t)size;
@@ -406,9 +406,9 @@ CUresult towc_jit_cache_store(void *opaque, int unused, const void *data, uint32
     }
     uint32_t flags = 0;
     if (key->kind == TOW_JIT_PTX) {
-        note_ptx(key, data, size);
+        record_ptx(key, data, size);
     } else if (key->kind == TOW_JIT_CUBIN) {
-        flags = note_cubin(key, data, size);
+        flags = record_cubin(key, data, size);
     }
     write_file(key->name, ".bin", flags, data, size);
     return CUDA_SUCCESS;

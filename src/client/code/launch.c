@@ -305,7 +305,7 @@ CUresult towc_cuLaunchKernel(CUfunction f, unsigned int gridDimX, unsigned int g
     }
     memcpy(at, &head, sizeof head);
     launch_pack(&launch, at + sizeof head);
-    towc_link_note_work(call.link);
+    towc_link_mark_work(call.link);
     return launch_send(&call, hStream);
 }
 
@@ -438,7 +438,7 @@ CUresult towc_cuLaunchKernelEx(const CUlaunchConfig *config, CUfunction f, void 
         return CUDA_ERROR_INVALID_VALUE;
     }
     launch_pack(&launch, at);
-    towc_link_note_work(call.link);
+    towc_link_mark_work(call.link);
     if (!waits) {
         return launch_send(&call, config->hStream);
     }

@@ -83,7 +83,7 @@ static CUresult load_on(struct towc_library *library, struct towc_link *link,
         }
         if (answer == TOW_CODE_DONE) {
             if (tow_result_is_sticky(result)) {
-                towc_context_note_number(number, result);
+                towc_context_take_error_of(number, result);
             }
             return result;
         }

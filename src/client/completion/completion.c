@@ -67,7 +67,7 @@ static bool begin_mark(struct towc_completion *completion, struct towc_link *lin
     tow_mutex_lock(&completion->lock);
     bool without = completion->link != link;
     tow_mutex_unlock(&completion->lock);
-    const struct tow_share_note *word = without ? source->word(link) : NULL;
+    const struct tow_fence_word *word = without ? source->word(link) : NULL;
     tow_mutex_lock(&completion->lock);
     if (word != NULL && completion->link != link) {
         completion->mark = (struct towc_completion_mark){source, word, 0};

@@ -46,18 +46,18 @@ int towc_completion_take(struct towc_link *link, const struct tow_done *done);
 
 /* What a word says of a value; and after looking for as long as a synchronisation does; and for
  * longer, by what the stream is known to need. */
-enum towc_completion_outcome towc_fence_word_query(const struct tow_share_note *word,
+enum towc_completion_outcome towc_fence_word_query(const struct tow_fence_word *word,
                                                    uint32_t value);
-enum towc_completion_outcome towc_fence_word_wait(const struct tow_share_note *word,
+enum towc_completion_outcome towc_fence_word_wait(const struct tow_fence_word *word,
                                                   uint32_t value);
-enum towc_completion_outcome towc_fence_word_wait_long(const struct tow_share_note *word,
+enum towc_completion_outcome towc_fence_word_wait_long(const struct tow_fence_word *word,
                                                        uint32_t value, int64_t more_ns);
 
 /* Where a thread waits: a word, and room for a small copy beside it. */
-enum { TOW_WAIT_SLOT_ROOM = (8 << 10) - (int)sizeof(struct tow_share_note) };
+enum { TOW_WAIT_SLOT_ROOM = (8 << 10) - (int)sizeof(struct tow_fence_word) };
 struct towc_wait_slot {
     atomic_bool taken;
-    struct tow_share_note *note; /* shared memory of the link, as is `room` */
+    struct tow_fence_word *word; /* shared memory of the link, as is `room` */
     uint8_t *room;
     uint32_t value; /* of the newest command; whoever took the slot */
 };
@@ -93,7 +93,7 @@ bool towc_completion_possible(void);
 struct towc_completion_source; /* who writes it */
 struct towc_completion_mark {
     const struct towc_completion_source *source;
-    const struct tow_share_note *word; /* shared; lives as long as the link */
+    const struct tow_fence_word *word; /* shared; lives as long as the link */
     uint32_t value;                    /* 0: nobody tells */
 };
 

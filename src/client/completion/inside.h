@@ -10,7 +10,7 @@ enum { TOW_WAIT_SLOTS = 64 }; /* threads that wait at once; the others ask in th
 /* Who writes words for events and streams. Everything is called without a lock. */
 struct towc_completion_source {
     /* A word that nobody else has, for the life of the link; NULL: there is none to be had. */
-    const struct tow_share_note *(*word)(struct towc_link *link);
+    const struct tow_fence_word *(*word)(struct towc_link *link);
     /* Adds word and value to the body of a command. */
     void (*put)(struct towc_call *call, const struct towc_completion_mark *mark);
     /* `heard`: what towc_completion_hear had counted when the server was asked. */
@@ -27,7 +27,7 @@ struct towc_watches;
 struct towc_completions {
     _Atomic uint64_t heard; /* raised by towc_completion_hear */
 
-    /* note.c's, where memory is shared. */
+    /* fence_word.c's, where memory is shared. */
     struct towc_share_area slot_area, event_area;
     atomic_uint event_words; /* given out */
     struct towc_wait_slot slots[TOW_WAIT_SLOTS];

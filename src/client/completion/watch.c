@@ -11,9 +11,9 @@
 #include "base/clock.h"
 
 struct towc_watches {
-    atomic_uint given;    /* notes */
-    atomic_bool applying; /* a frame's slips hold all at once: nobody looks meanwhile */
-    struct tow_share_note notes[TOW_WATCH_MAX];
+    atomic_uint given;    /* fence words */
+    atomic_bool applying; /* a frame's watch numbers hold all at once: nobody looks meanwhile */
+    struct tow_fence_word words[TOW_WATCH_MAX];
 };
 
 /* The link's, or NULL before they are needed. */
@@ -41,7 +41,7 @@ static struct towc_watches *make_watches(const struct towc_link *link)
     return watches;
 }
 
-static const struct tow_share_note *server_word(struct towc_link *link)
+static const struct tow_fence_word *server_word(struct towc_link *link)
 {
     struct towc_watches *watches = make_watches(link);
     unsigned index = watches != NULL ? atomic_load(&watches->given) : TOW_WATCH_MAX;
@@ -50,12 +50,12 @@ static const struct tow_share_note *server_word(struct towc_link *link)
             return NULL;
         }
     } while (!atomic_compare_exchange_weak(&watches->given, &index, index + 1));
-    return &watches->notes[index];
+    return &watches->words[index];
 }
 
 static void server_put(struct towc_call *call, const struct towc_completion_mark *mark)
 {
-    tow_enc_u32(&call->enc, (uint32_t)(mark->word - watches_of(call->link)->notes));
+    tow_enc_u32(&call->enc, (uint32_t)(mark->word - watches_of(call->link)->words));
     tow_enc_u32(&call->enc, mark->value);
 }
 
@@ -121,11 +121,12 @@ int towc_completion_take(struct towc_link *link, const struct tow_done *done)
     int error = 0;
     atomic_store(&watches->applying, true);
     for (uint32_t i = 0; i < done->count && error == 0; i++) {
-        if (done->slips[i].slip >= atomic_load(&watches->given)) {
+        if (done->entries[i].watch_id >= atomic_load(&watches->given)) {
             error = -EPROTO;
         } else {
-            struct tow_share_note *note = &watches->notes[done->slips[i].slip];
-            raise_to(done->slips[i].refused ? &note->refused : &note->done, done->slips[i].value);
+            struct tow_fence_word *word = &watches->words[done->entries[i].watch_id];
+            raise_to(done->entries[i].refused ? &word->refused : &word->done,
+                     done->entries[i].value);
         }
     }
     atomic_store(&watches->applying, false);

@@ -30,7 +30,7 @@ enum towc_copy_fact {
     TOW_FACT_ROOM = 1 << 15,      /* the download may come later: the worker keeps as much */
     TOW_FACT_LARGE = 1 << 16,     /* what is left is more than one asynchronous download may have */
     TOW_FACT_STAGING = 1 << 17,   /* the line has a staging area */
-    TOW_FACT_SMALL = 1 << 18,     /* up: not worth staging; down: fits beside a note */
+    TOW_FACT_SMALL = 1 << 18,     /* up: not worth staging; down: fits beside a fence word */
     TOW_FACT_LONG = 1 << 19,      /* it is large, and the device has much to do before it */
     TOW_FACT_END = 1 << 20,
 };
@@ -49,7 +49,7 @@ enum towc_copy_way {
     TOW_WAY_DEFERRED, /* a function of ours sends the bytes in their turn; may decline */
     TOW_WAY_LATER,    /* the bytes come with the next synchronisation; may leave some */
     TOW_WAY_TURN,     /* step: host functions get a moment, or the memory is mirrored */
-    TOW_WAY_FETCHED,  /* beside the note by which the thread waits; may decline */
+    TOW_WAY_FETCHED,  /* beside the fence word by which the thread waits; may decline */
     TOW_WAY_STAGED,   /* through the staging area; may decline */
     TOW_WAY_LINE,     /* inside the command or the reply, or as DATA frames */
     TOW_WAY_COUNT,

@@ -7,7 +7,7 @@
 #include "wire/copy.h"
 
 CUresult towc_shared_send(unsigned fn, CUdeviceptr device, const void *host, size_t size,
-                          CUstream stream, const struct tow_share_note *note, uint32_t value,
+                          CUstream stream, const struct tow_fence_word *word, uint32_t value,
                           uint64_t *ret_number)
 {
     struct towc_call call;
@@ -20,10 +20,10 @@ CUresult towc_shared_send(unsigned fn, CUdeviceptr device, const void *host, siz
     tow_enc_u64(&call.enc, size);
     tow_enc_u64(&call.enc, (uint64_t)(uintptr_t)stream);
     tow_enc_u32(&call.enc, 0);
-    tow_enc_u32(&call.enc, note != NULL ? TOW_COPY_NOTED : TOW_COPY_SHARED);
+    tow_enc_u32(&call.enc, word != NULL ? TOW_COPY_FENCE_WORD : TOW_COPY_SHARED);
     tow_enc_u64(&call.enc, (uint64_t)(uintptr_t)host);
-    if (note != NULL) {
-        tow_enc_u64(&call.enc, (uint64_t)(uintptr_t)note);
+    if (word != NULL) {
+        tow_enc_u64(&call.enc, (uint64_t)(uintptr_t)word);
         tow_enc_u32(&call.enc, value);
         tow_enc_u32(&call.enc, 0);
     }
@@ -36,12 +36,12 @@ static CUresult copy_shared(struct towc_link *link, unsigned fn, CUdeviceptr dev
     uint64_t number = 0;
     struct towc_wait_slot *slot =
         wait && !towc_completion_brings_more(link) ? towc_wait_slot_take(link) : NULL;
-    const struct tow_share_note *note = slot != NULL ? slot->note : NULL;
-    CUresult status = towc_shared_send(fn, device, host, size, stream, note,
+    const struct tow_fence_word *word = slot != NULL ? slot->word : NULL;
+    CUresult status = towc_shared_send(fn, device, host, size, stream, word,
                                        slot != NULL ? slot->value : 0, &number);
     enum towc_completion_outcome outcome =
         status == CUDA_SUCCESS && slot != NULL
-            ? towc_fence_word_wait_long(note, slot->value, tow_share_copy_ns(size))
+            ? towc_fence_word_wait_long(word, slot->value, tow_share_copy_ns(size))
             : TOW_COMPLETION_REFUSED;
     if (slot != NULL) {
         towc_wait_slot_leave(slot);

@@ -12,10 +12,10 @@
 /* TOW_WAY_SHARED: of one dimension, of memory that the program handed over. */
 towc_copy_executor towc_shared_copy;
 
-/* Sends a copy of one dimension without a reply. `note` may be NULL; `ret_number`: the command's.
+/* Sends a copy of one dimension without a reply. `word` may be NULL; `ret_number`: the command's.
  */
 CUresult towc_shared_send(unsigned fn, CUdeviceptr device, const void *host, size_t size,
-                          CUstream stream, const struct tow_share_note *note, uint32_t value,
+                          CUstream stream, const struct tow_fence_word *word, uint32_t value,
                           uint64_t *ret_number);
 
 #endif

@@ -36,13 +36,13 @@ enum {
 #define NAPS_PER_QUESTION 200
 
 struct slot {
-    uint32_t value;   /* of its newest note; none comes twice, so it never begins anew */
+    uint32_t value;   /* of its newest fence word; none comes twice, so it never begins anew */
     uint32_t context; /* where it was used last, and by which stream */
     CUstream stream;
 };
 
 struct towc_stage {
-    struct towc_share_area area; /* notes, one for each slot; then the slots */
+    struct towc_share_area area; /* fence words, one for each slot; then the slots */
     struct tow_mutex lock;       /* held by the thread that copies: the staging is its own */
     struct slot slots[SLOTS + SMALL_SLOTS];
     unsigned next_slot, next_small;
@@ -68,10 +68,10 @@ void towc_stage_destroy(struct towc_stage *stage)
 
 /* ---- slots ---- */
 
-static struct tow_share_note *slot_note(const struct towc_stage *stage, unsigned slot)
+static struct tow_fence_word *slot_word(const struct towc_stage *stage, unsigned slot)
 {
-    return (struct tow_share_note *)(stage->area.base +
-                                     (size_t)slot * sizeof(struct tow_share_note));
+    return (struct tow_fence_word *)(stage->area.base +
+                                     (size_t)slot * sizeof(struct tow_fence_word));
 }
 
 static uint8_t *slot_at(const struct towc_stage *stage, unsigned slot)
@@ -85,7 +85,7 @@ static bool is_free(const struct towc_stage *stage, unsigned slot)
 {
     uint32_t value = stage->slots[slot].value;
     return value == 0 ||
-           towc_fence_word_query(slot_note(stage, slot), value) != TOW_COMPLETION_PENDING;
+           towc_fence_word_query(slot_word(stage, slot), value) != TOW_COMPLETION_PENDING;
 }
 
 /* Asks in the context in which a slot was used: whether its stream has work, or waits for all. In
@@ -109,12 +109,12 @@ static CUresult ask_for_slot(struct towc_link *link, const struct slot *slot, un
 static CUresult await_slot(struct towc_link *link, unsigned index)
 {
     struct slot *slot = &link->stage->slots[index];
-    const struct tow_share_note *note = slot_note(link->stage, index);
-    if (slot->value == 0 || towc_fence_word_wait(note, slot->value) != TOW_COMPLETION_PENDING) {
+    const struct tow_fence_word *word = slot_word(link->stage, index);
+    if (slot->value == 0 || towc_fence_word_wait(word, slot->value) != TOW_COMPLETION_PENDING) {
         return CUDA_SUCCESS;
     }
     unsigned naps = 0;
-    while (towc_fence_word_query(note, slot->value) == TOW_COMPLETION_PENDING) {
+    while (towc_fence_word_query(word, slot->value) == TOW_COMPLETION_PENDING) {
         CUresult status = naps++ % NAPS_PER_QUESTION == 0
                               ? ask_for_slot(link, slot, TOW_FN_cuStreamQuery)
                               : CUDA_ERROR_NOT_READY;
@@ -122,13 +122,13 @@ static CUresult await_slot(struct towc_link *link, unsigned index)
             return CUDA_SUCCESS;
         }
         if (status != CUDA_ERROR_NOT_READY &&
-            towc_fence_word_query(note, slot->value) != TOW_COMPLETION_PENDING) {
+            towc_fence_word_query(word, slot->value) != TOW_COMPLETION_PENDING) {
             return status;
         }
         if (status != CUDA_ERROR_NOT_READY) {
             /* The stream was destroyed: what it had to do is still done. */
             status = ask_for_slot(link, slot, TOW_FN_cuCtxSynchronize);
-            return towc_fence_word_query(note, slot->value) != TOW_COMPLETION_PENDING
+            return towc_fence_word_query(word, slot->value) != TOW_COMPLETION_PENDING
                        ? status
                        : CUDA_SUCCESS;
         }
@@ -165,7 +165,7 @@ static size_t chunk_size(size_t size, bool up)
 
 /* ---- parts ---- */
 
-static CUresult send_shape(const struct tow_copy_shape *shape, const struct tow_share_note *note,
+static CUresult send_shape(const struct tow_copy_shape *shape, const struct tow_fence_word *word,
                            uint32_t value, uint64_t *ret_number)
 {
     struct towc_call call;
@@ -176,19 +176,19 @@ static CUresult send_shape(const struct tow_copy_shape *shape, const struct tow_
     }
     *ret_number = towc_link_next(call.link);
     tow_enc_bytes(&call.enc, shape, sizeof *shape);
-    tow_enc_u64(&call.enc, (uint64_t)(uintptr_t)note);
+    tow_enc_u64(&call.enc, (uint64_t)(uintptr_t)word);
     tow_enc_u32(&call.enc, value);
     tow_enc_u32(&call.enc, 0);
     return towc_call_send(&call);
 }
 
 CUresult towc_staged_send(const struct towc_staged *what, const struct towc_part *part,
-                          uint8_t *packed, const struct tow_share_note *note, uint32_t value,
+                          uint8_t *packed, const struct tow_fence_word *word, uint32_t value,
                           uint64_t *ret_number)
 {
     if (what->shape == NULL) {
         unsigned fn = what->up ? TOW_FN_cuMemcpyHtoDAsync_v2 : TOW_FN_cuMemcpyDtoHAsync_v2;
-        return towc_shared_send(fn, what->device + part->x, packed, part->width, what->stream, note,
+        return towc_shared_send(fn, what->device + part->x, packed, part->width, what->stream, word,
                                 value, ret_number);
     }
     struct tow_copy_shape shape = towc_shape_part(what->shape, part);
@@ -196,8 +196,8 @@ CUresult towc_staged_send(const struct towc_staged *what, const struct towc_part
     host->kind = TOW_AT_ADDRESS;
     host->address = (uint64_t)(uintptr_t)packed;
     shape.bytes = 0; /* that travel */
-    shape.flags |= TOW_SHAPE_NOTED;
-    return send_shape(&shape, note, value, ret_number);
+    shape.flags |= TOW_SHAPE_FENCE_WORD;
+    return send_shape(&shape, word, value, ret_number);
 }
 
 /* A copy on its way through the slots, a part of it in each. */
@@ -285,9 +285,9 @@ static int send_chunk(void *user, size_t chunk)
     slot->stream = p->what->stream;
     slot->context = towc_context_number();
     CUresult status = towc_staged_send(p->what, &part, slot_at(stage, index),
-                                       slot_note(stage, index), slot->value, &p->number);
+                                       slot_word(stage, index), slot->value, &p->number);
     if (status != CUDA_SUCCESS) {
-        *slot = before; /* no note comes */
+        *slot = before; /* no fence word comes */
     }
     return (int)status;
 }
@@ -339,7 +339,7 @@ bool towc_stage_up(struct towc_link *link, const struct towc_staged *what, bool 
     }
     enum towc_completion_outcome outcome =
         status == CUDA_SUCCESS && settle
-            ? towc_fence_word_wait(slot_note(stage, last), stage->slots[last].value)
+            ? towc_fence_word_wait(slot_word(stage, last), stage->slots[last].value)
             : TOW_COMPLETION_DONE;
     tow_mutex_unlock(&stage->lock);
     if (settle && outcome == TOW_COMPLETION_DONE && status == CUDA_SUCCESS) {
@@ -364,15 +364,15 @@ static CUresult await_full(struct towc_link *link, unsigned index, CUstream stre
 {
     struct towc_stage *stage = link->stage;
     const struct slot *slot = &stage->slots[index];
-    const struct tow_share_note *note = slot_note(stage, index);
-    enum towc_completion_outcome outcome = towc_fence_word_wait(note, slot->value);
+    const struct tow_fence_word *word = slot_word(stage, index);
+    enum towc_completion_outcome outcome = towc_fence_word_wait(word, slot->value);
     if (outcome == TOW_COMPLETION_PENDING) {
         /* If that fails the device may still fill the slot: who uses it next asks for that. */
         CUresult status = towc_completion_ask_stream(link, stream);
         if (status != CUDA_SUCCESS) {
             return status;
         }
-        outcome = towc_fence_word_query(note, slot->value);
+        outcome = towc_fence_word_query(word, slot->value);
     }
     towc_completion_hear(link);
     *ret_refused = outcome != TOW_COMPLETION_DONE;
@@ -401,13 +401,13 @@ bool towc_stage_fetch(struct towc_link *link, const struct towc_staged *what, CU
         return false;
     }
     struct towc_part all = towc_part_all(&what->host);
-    CUresult status = towc_staged_send(what, &all, slot->room, slot->note, slot->value, &number);
+    CUresult status = towc_staged_send(what, &all, slot->room, slot->word, slot->value, &number);
     enum towc_completion_outcome outcome = status == CUDA_SUCCESS
-                                               ? towc_fence_word_wait(slot->note, slot->value)
+                                               ? towc_fence_word_wait(slot->word, slot->value)
                                                : TOW_COMPLETION_REFUSED;
     if (outcome == TOW_COMPLETION_PENDING) {
         status = towc_completion_ask_stream(link, what->stream);
-        outcome = status == CUDA_SUCCESS ? towc_fence_word_query(slot->note, slot->value)
+        outcome = status == CUDA_SUCCESS ? towc_fence_word_query(slot->word, slot->value)
                                          : TOW_COMPLETION_REFUSED;
     } else if (outcome == TOW_COMPLETION_DONE) {
         towc_completion_set_quiet(link, what->stream, number);

@@ -44,13 +44,13 @@ static inline struct towc_staged towc_staged_of(const struct towc_copy *copy)
 bool towc_stage_up(struct towc_link *link, const struct towc_staged *what, bool settle,
                    CUresult *ret_status);
 bool towc_stage_down(struct towc_link *link, const struct towc_staged *what, CUresult *ret_status);
-/* The same for a download that fits beside the note by which the thread waits. */
+/* The same for a download that fits beside the fence word by which the thread waits. */
 enum { TOW_STAGE_FETCH_MAX = TOW_WAIT_SLOT_ROOM };
 bool towc_stage_fetch(struct towc_link *link, const struct towc_staged *what, CUresult *ret_status);
 
 /* Sends a part of it without a reply; its bytes are packed, in shared memory. */
 CUresult towc_staged_send(const struct towc_staged *what, const struct towc_part *part,
-                          uint8_t *packed, const struct tow_share_note *note, uint32_t value,
+                          uint8_t *packed, const struct tow_fence_word *word, uint32_t value,
                           uint64_t *ret_number);
 
 #endif

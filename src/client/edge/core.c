@@ -70,7 +70,7 @@ static void call_failed(uint32_t context, CUresult status)
 {
     towc_capture_doubt();
     if (tow_result_is_sticky(status)) {
-        towc_context_note_number(context, status);
+        towc_context_take_error_of(context, status);
     }
 }
 

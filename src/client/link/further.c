@@ -7,7 +7,7 @@
 #include "base/mutex.h"
 #include "transport/lanes.h"
 
-void towc_further_note_lanes(struct towc_link *link, const uint64_t key[2])
+void towc_further_set_lane_key(struct towc_link *link, const uint64_t key[2])
 {
     tow_mutex_lock(&link->lane.lock);
     memcpy(link->lane.key, key, sizeof link->lane.key);
@@ -15,7 +15,7 @@ void towc_further_note_lanes(struct towc_link *link, const uint64_t key[2])
     tow_mutex_unlock(&link->lane.lock);
 }
 
-void towc_further_note_side(struct towc_link *link, const uint64_t key[2])
+void towc_further_set_side_key(struct towc_link *link, const uint64_t key[2])
 {
     tow_mutex_lock(&link->side_send.lock);
     memcpy(link->side_send.key, key, sizeof link->side_send.key);

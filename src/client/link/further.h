@@ -9,8 +9,8 @@
 
 /* The server told the key that opens lanes; the one that opens the side line (0, 0: there is none).
  */
-void towc_further_note_lanes(struct towc_link *link, const uint64_t key[2]);
-void towc_further_note_side(struct towc_link *link, const uint64_t key[2]);
+void towc_further_set_lane_key(struct towc_link *link, const uint64_t key[2]);
+void towc_further_set_side_key(struct towc_link *link, const uint64_t key[2]);
 /* The link is lost, and they with it. */
 void towc_further_lost(struct towc_link *link);
 

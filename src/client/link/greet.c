@@ -64,7 +64,7 @@ void towc_greet_free(struct tow_preface *hello)
     *hello = (struct tow_preface){0};
 }
 
-int towc_greet_note_lacking(struct towc_link *link)
+int towc_greet_take_lacking(struct towc_link *link)
 {
     struct tow_welcome *welcome = &link->welcome;
     if (welcome->lacking_count == 0) {

@@ -16,7 +16,7 @@ void towc_greet_free(struct tow_preface *hello);
 
 /* Keeps what the welcome says of functions that the server lacks: it does not know them, or what
  * travels for them differs. -ENOMEM. */
-int towc_greet_note_lacking(struct towc_link *link);
+int towc_greet_take_lacking(struct towc_link *link);
 /* False for such a function, whose name is said once. Control frames may always go. */
 bool towc_greet_may_call(const struct towc_link *link, unsigned fn);
 

@@ -216,9 +216,9 @@ static int take_other(struct towc_link *link, const struct tow_frame *frame)
         if (error == 0 && notice.topic == TOW_NOTICE_TEXT && notice.text != NULL) {
             tow_log(TOW_AREA_CLIENT, TOW_LOG_WARN, "%s", notice.text);
         } else if (error == 0 && notice.topic == TOW_NOTICE_LANES) {
-            towc_further_note_lanes(link, notice.values);
+            towc_further_set_lane_key(link, notice.values);
         } else if (error == 0 && notice.topic == TOW_NOTICE_SIDE) {
-            towc_further_note_side(link, notice.values);
+            towc_further_set_side_key(link, notice.values);
         }
     } else if (frame->kind == TOW_CONTROL_MIRROR) {
         error = towc_link_handler->mirror(link, at + TOW_FRAME_HEADER,

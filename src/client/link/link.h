@@ -171,7 +171,7 @@ static inline void towc_link_raise(_Atomic uint64_t *value, uint64_t number)
 }
 
 /* Between begin and send of a launch, a graph or a host function. */
-static inline void towc_link_note_work(struct towc_link *link)
+static inline void towc_link_mark_work(struct towc_link *link)
 {
     atomic_store_explicit(&link->worked, towc_link_next(link), memory_order_relaxed);
 }

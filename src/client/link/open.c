@@ -143,7 +143,7 @@ static int read_welcome(struct towc_link *link, struct tow_patience *patience, c
     if (error < 0) {
         return error;
     }
-    if (towc_greet_note_lacking(link) < 0) {
+    if (towc_greet_take_lacking(link) < 0) {
         snprintf(why, why_size, "memory is used up");
         return -ENOMEM;
     }

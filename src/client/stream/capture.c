@@ -81,7 +81,7 @@ static struct capture *capture_prepare(CUstream stream, CUstreamCaptureMode mode
 }
 
 /* The server's answer to the beginning: `made` is noted, or freed. */
-static CUresult note_begin(struct capture *made, CUresult status)
+static CUresult record_begin(struct capture *made, CUresult status)
 {
     if (status != CUDA_SUCCESS) {
         free(made);
@@ -176,8 +176,8 @@ CUresult towc_cuStreamBeginCapture_v2(CUstream hStream, CUstreamCaptureMode mode
     if (made == NULL) {
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
-    return note_begin(made,
-                      towc_send_cuStreamBeginCapture_v2(hStream, CU_STREAM_CAPTURE_MODE_RELAXED));
+    return record_begin(made,
+                        towc_send_cuStreamBeginCapture_v2(hStream, CU_STREAM_CAPTURE_MODE_RELAXED));
 }
 
 CUresult towc_cuStreamBeginCapture(CUstream hStream)
@@ -202,9 +202,9 @@ CUresult towc_cuStreamBeginCaptureToGraph(CUstream hStream, CUgraph hGraph,
     if (made == NULL) {
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
-    return note_begin(made, towc_send_cuStreamBeginCaptureToGraph(hStream, hGraph, dependencies,
-                                                                  dependencyData, numDependencies,
-                                                                  CU_STREAM_CAPTURE_MODE_RELAXED));
+    return record_begin(made, towc_send_cuStreamBeginCaptureToGraph(
+                                  hStream, hGraph, dependencies, dependencyData, numDependencies,
+                                  CU_STREAM_CAPTURE_MODE_RELAXED));
 }
 
 bool towc_capture_find(CUstream stream, struct towc_capture_facts *ret_facts)

@@ -121,7 +121,7 @@ static void context_bury(struct towc_context *context)
 
 /* ---- errors that stay ---- */
 
-void towc_context_note(struct towc_context *context, CUresult status)
+void towc_context_take_error(struct towc_context *context, CUresult status)
 {
     if (context != NULL && tow_result_is_sticky(status)) {
         int none = CUDA_SUCCESS;
@@ -129,23 +129,23 @@ void towc_context_note(struct towc_context *context, CUresult status)
     }
 }
 
-struct noted {
+struct returned {
     uint32_t number;
     CUresult status;
 };
 
-static void note_if(void *user, uint64_t id, void *object)
+static void take_error_if(void *user, uint64_t id, void *object)
 {
-    const struct noted *noted = user;
-    if (TOW_ID_INDEX(id) == noted->number) {
-        towc_context_note(object, noted->status);
+    const struct returned *returned = user;
+    if (TOW_ID_INDEX(id) == returned->number) {
+        towc_context_take_error(object, returned->status);
     }
 }
 
-void towc_context_note_number(uint32_t number, CUresult status)
+void towc_context_take_error_of(uint32_t number, CUresult status)
 {
-    struct noted noted = {number, status};
-    towc_handle_each(TOW_H_CONTEXT, note_if, &noted);
+    struct returned returned = {number, status};
+    towc_handle_each(TOW_H_CONTEXT, take_error_if, &returned);
 }
 
 /* ---- beginning and ending, with the server ---- */
@@ -761,7 +761,7 @@ CUresult towc_cuCtxSynchronize_v2(CUcontext ctx)
         !towc_completion_sync_context(context->link, &status)) {
         status = ask_for_end(context);
     }
-    towc_context_note(context, status);
+    towc_context_take_error(context, status);
     if (status == CUDA_SUCCESS) {
         towc_link_raise(&context->done, number);
     }

@@ -57,9 +57,9 @@ void towc_context_at_end(enum towc_context_turn turn, towc_context_end_hook *hoo
 
 /* A call on `context` came back with `status`: remembers errors that a context does not recover
  * from. */
-void towc_context_note(struct towc_context *context, CUresult status);
+void towc_context_take_error(struct towc_context *context, CUresult status);
 /* The same for a context that is known by its number on the wire. */
-void towc_context_note_number(uint32_t number, CUresult status);
+void towc_context_take_error_of(uint32_t number, CUresult status);
 
 /* Values that libraries tie to a context (export table c693). `destroy` runs when the context ends.
  */

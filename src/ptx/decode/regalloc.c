@@ -116,7 +116,7 @@ static void visit_insn(struct allocator *a, uint32_t at, visit_fn *visit)
     }
 }
 
-static void note_use(struct allocator *a, uint32_t candidate, bool written, uint32_t at)
+static void record_use(struct allocator *a, uint32_t candidate, bool written, uint32_t at)
 {
     uint64_t *use = a->use + a->block_of[at] * a->words;
     uint64_t *kill = a->kill + a->block_of[at] * a->words;
@@ -128,7 +128,7 @@ static void note_use(struct allocator *a, uint32_t candidate, bool written, uint
     }
 }
 
-static void note_life(struct allocator *a, uint32_t candidate, bool written, uint32_t at)
+static void record_life(struct allocator *a, uint32_t candidate, bool written, uint32_t at)
 {
     (void)written;
     a->from[candidate] = at < a->from[candidate] ? at : a->from[candidate];
@@ -225,7 +225,7 @@ static void find_lives(struct allocator *a)
 {
     const struct tow_ptx_func *func = a->dec->func;
     for (uint32_t i = 0; i < func->insn_count; i++) {
-        visit_insn(a, i, note_use);
+        visit_insn(a, i, record_use);
     }
     bool grew;
     do {
@@ -235,17 +235,18 @@ static void find_lives(struct allocator *a)
         }
     } while (grew);
     for (uint32_t i = 0; i < func->insn_count; i++) {
-        visit_insn(a, i, note_life);
+        visit_insn(a, i, record_life);
     }
     for (uint32_t b = 0; b < a->blocks; b++) {
         const uint64_t *in = a->in + b * a->words, *out = a->out + b * a->words;
         for (size_t i = 0; i < a->words; i++) {
             for (uint64_t left = in[i]; left; left &= left - 1) {
-                note_life(a, (uint32_t)(i * 64 + (size_t)__builtin_ctzll(left)), false,
-                          a->first[b]);
+                record_life(a, (uint32_t)(i * 64 + (size_t)__builtin_ctzll(left)), false,
+                            a->first[b]);
             }
             for (uint64_t left = out[i]; left; left &= left - 1) {
-                note_life(a, (uint32_t)(i * 64 + (size_t)__builtin_ctzll(left)), false, a->last[b]);
+                record_life(a, (uint32_t)(i * 64 + (size_t)__builtin_ctzll(left)), false,
+                            a->last[b]);
             }
         }
     }

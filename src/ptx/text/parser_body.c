@@ -18,7 +18,7 @@ static int parse_children(struct tow_ptx_parser *parser, struct tow_ptx_operand 
                           char close, unsigned depth)
 {
     struct tow_ptx_operand list[PTX_OPERANDS_MAX];
-    uint32_t count = 0, noted = parser->pending_count;
+    uint32_t count = 0, recorded = parser->pending_count;
     if (depth >= OPERAND_DEPTH_MAX) {
         return tow_ptx_unexpected(parser, "a simpler operand");
     }
@@ -46,8 +46,8 @@ static int parse_children(struct tow_ptx_parser *parser, struct tow_ptx_operand 
     }
     memcpy(operand->children, list, count * sizeof *list);
     /* Labels wait by address: move those that were noted on the stack copy. */
-    for (; noted < parser->pending_count; noted++) {
-        struct tow_ptx_pending *entry = &parser->pending[noted];
+    for (; recorded < parser->pending_count; recorded++) {
+        struct tow_ptx_pending *entry = &parser->pending[recorded];
         if (entry->operand >= list && entry->operand < list + count) {
             entry->operand = operand->children + (entry->operand - list);
         }

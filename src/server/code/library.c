@@ -496,7 +496,7 @@ static void symbol_reply(struct tows_serve *call, uint64_t owner, CUdeviceptr ad
     }
     if (managed) {
         call->status =
-            tows_mirror_note_managed(call->session, address, size, owner, call->frame.context);
+            tows_mirror_add_managed(call->session, address, size, owner, call->frame.context);
     }
     tow_enc_u64(&call->out, address);
     tow_enc_u64(&call->out, size);

@@ -110,10 +110,10 @@ static void in_shared_memory(struct tows_serve *call, const struct tow_copy_shap
                              CUstream stream)
 {
     uint32_t value = 0;
-    struct tow_share_note *note = tows_share_take_note(call, &value);
+    struct tow_fence_word *word = tows_fence_word_decode(call, &value);
     bool up = shape->from.kind == TOW_AT_ADDRESS;
     const struct tow_copy_side *host = up ? &shape->from : &shape->to;
-    if (note == NULL || host->kind != TOW_AT_ADDRESS) {
+    if (word == NULL || host->kind != TOW_AT_ADDRESS) {
         call->malformed = true;
         return;
     }
@@ -124,7 +124,8 @@ static void in_shared_memory(struct tows_serve *call, const struct tow_copy_shap
     if (tows_serve_ready(call)) {
         call->status = tows_shaped_run(&shaped, call->driver, NULL, stream);
     }
-    tows_share_noted(call, note, value, up, shape->width * shape->rows * shape->planes, stream);
+    tows_fence_word_put_copy(call, word, value, up, shape->width * shape->rows * shape->planes,
+                             stream);
 }
 
 void tows_serve_cuMemcpy3DAsync_v2(struct tows_serve *call)
@@ -136,7 +137,7 @@ void tows_serve_cuMemcpy3DAsync_v2(struct tows_serve *call)
         call->malformed = true;
         return;
     }
-    if (shape.flags & TOW_SHAPE_NOTED) {
+    if (shape.flags & TOW_SHAPE_FENCE_WORD) {
         in_shared_memory(call, &shape, stream);
         return;
     }

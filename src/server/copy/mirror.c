@@ -210,8 +210,8 @@ static bool is_blank(const uint8_t *bytes, uint64_t size)
 
 /* ---- managed memory that comes and goes ---- */
 
-CUresult tows_mirror_note_managed(struct tows_session *session, uint64_t base, uint64_t size,
-                                  uint64_t owner, uint32_t context)
+CUresult tows_mirror_add_managed(struct tows_session *session, uint64_t base, uint64_t size,
+                                 uint64_t owner, uint32_t context)
 {
     struct mirror_state *state = state_of(session);
     struct managed *made = malloc(sizeof *made);
@@ -468,7 +468,7 @@ void tows_serve_cuMemAllocManaged(struct tows_serve *call)
         }
     }
     if (call->status == CUDA_SUCCESS &&
-        (tows_mirror_note_managed(call->session, address, size, 0, call->frame.context) !=
+        (tows_mirror_add_managed(call->session, address, size, 0, call->frame.context) !=
              CUDA_SUCCESS ||
          mirror_enlist(
              call->session,

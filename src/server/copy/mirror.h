@@ -24,8 +24,8 @@ int tows_mirror_fetch(struct tows_session *session, const uint8_t *at,
 int tows_mirror_take(struct tows_session *session, const uint8_t *records, size_t size);
 
 /* Managed memory came to be: allocated, or a variable of a module or library. */
-CUresult tows_mirror_note_managed(struct tows_session *session, uint64_t base, uint64_t size,
-                                  uint64_t owner, uint32_t context);
+CUresult tows_mirror_add_managed(struct tows_session *session, uint64_t base, uint64_t size,
+                                 uint64_t owner, uint32_t context);
 /* Which managed memory is about to go: that of a module or library, one allocation, or all of a
  * context (and what was made for no context of the program's, with device 0's primary one). With an
  * heir nothing goes: that context has the memory from now on. */

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Maps memory that the client shares, checks addresses in it, and lets the device write notes. */
+/* Maps memory that the client shares, checks addresses in it, and lets the device write fence
+ * words. */
 #include "server/copy/share.h"
 
 #include <errno.h>
@@ -188,34 +189,34 @@ void tows_share_drop_context(struct tows_session *session, uint32_t context)
     tow_mutex_unlock(&state->lock);
 }
 
-/* ---- notes, and copies that name addresses ---- */
+/* ---- fence words, and copies that name addresses ---- */
 
-/* The note at an address that the client sent; NULL breaks the protocol. */
-static struct tow_share_note *note_at(struct tows_serve *call, uint64_t address)
+/* The fence word at an address that the client sent; NULL breaks the protocol. */
+static struct tow_fence_word *word_at(struct tows_serve *call, uint64_t address)
 {
-    if (address % sizeof(struct tow_share_note) != 0 ||
-        !tows_share_holds(call, address, sizeof(struct tow_share_note))) {
+    if (address % sizeof(struct tow_fence_word) != 0 ||
+        !tows_share_holds(call, address, sizeof(struct tow_fence_word))) {
         call->malformed = true;
         return NULL;
     }
-    return (struct tow_share_note *)(uintptr_t)address;
+    return (struct tow_fence_word *)(uintptr_t)address;
 }
 
-struct tow_share_note *tows_share_take_note(struct tows_serve *call, uint32_t *ret_value)
+struct tow_fence_word *tows_fence_word_decode(struct tows_serve *call, uint32_t *ret_value)
 {
     uint64_t address = tow_dec_u64(&call->in);
     *ret_value = tow_dec_u32(&call->in);
-    struct tow_share_note *note = call->in.bad ? NULL : note_at(call, address);
-    call->malformed = call->malformed || note == NULL;
-    return note;
+    struct tow_fence_word *word = call->in.bad ? NULL : word_at(call, address);
+    call->malformed = call->malformed || word == NULL;
+    return word;
 }
 
-void tows_share_noted(struct tows_serve *call, struct tow_share_note *note, uint32_t value,
-                      bool host_is_source, uint64_t size, CUstream stream)
+void tows_fence_word_put_copy(struct tows_serve *call, struct tow_fence_word *word, uint32_t value,
+                              bool host_is_source, uint64_t size, CUstream stream)
 {
-    tows_completion_put(call, note, value, stream);
-    /* The program looks at the note and goes on when the copy is done: a worker that has gone to
-     * sleep by then makes it wait for longer than a copy of that size may lose. */
+    tows_completion_put(call, word, value, stream);
+    /* The program looks at the fence word and goes on when the copy is done: a worker that has gone
+     * to sleep by then makes it wait for longer than a copy of that size may lose. */
     if (size >= EXPECTED_MIN) {
         tow_line_expect(call->session->line, tow_share_copy_ns(size));
     }
@@ -229,12 +230,12 @@ void tows_share_copy(struct tows_serve *call, bool host_is_source, CUdeviceptr d
                      uint64_t size, CUstream stream, uint32_t form)
 {
     uint64_t host = tow_dec_u64(&call->in);
-    struct tow_share_note *note = NULL;
+    struct tow_fence_word *word = NULL;
     uint32_t value = 0;
-    if (form == TOW_COPY_NOTED) {
-        note = tows_share_take_note(call, &value);
+    if (form == TOW_COPY_FENCE_WORD) {
+        word = tows_fence_word_decode(call, &value);
     }
-    if (call->in.bad || form > TOW_COPY_NOTED || call->malformed) {
+    if (call->in.bad || form > TOW_COPY_FENCE_WORD || call->malformed) {
         call->malformed = true;
         return;
     }
@@ -249,8 +250,8 @@ void tows_share_copy(struct tows_serve *call, bool host_is_source, CUdeviceptr d
                 : tow_drive(call->driver, cuMemcpyDtoHAsync_v2)(bytes, device, (size_t)size,
                                                                 stream);
     }
-    if (note != NULL) {
-        tows_share_noted(call, note, value, host_is_source, size, stream);
+    if (word != NULL) {
+        tows_fence_word_put_copy(call, word, value, host_is_source, size, stream);
     }
 }
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Memory that the client shares with this worker (wire/share.h): copies that name addresses in it,
- * and notes there. */
+ * and fence words there. */
 #ifndef TOW_SERVER_SHARE_H
 #define TOW_SERVER_SHARE_H
 
@@ -8,7 +8,7 @@
 
 #include "server/session/serve.h"
 
-struct tow_share_note;
+struct tow_fence_word;
 struct tows_session;
 
 /* True if the client shares all of [address, address + size), and the driver knows it. */
@@ -23,10 +23,10 @@ void tows_share_drop_context(struct tows_session *session, uint32_t context);
  * command's common fields. `host_is_source` tells which way. */
 void tows_share_copy(struct tows_serve *call, bool host_is_source, CUdeviceptr device,
                      uint64_t size, CUstream stream, uint32_t form);
-/* The note of a copy in shared memory: decodes its address and value (NULL: that breaks the
+/* The fence word of a copy in shared memory: decodes its address and value (NULL: that breaks the
  * protocol), and after the copy was begun, or not, lets the stream write it. */
-struct tow_share_note *tows_share_take_note(struct tows_serve *call, uint32_t *ret_value);
-void tows_share_noted(struct tows_serve *call, struct tow_share_note *note, uint32_t value,
-                      bool host_is_source, uint64_t size, CUstream stream);
+struct tow_fence_word *tows_fence_word_decode(struct tows_serve *call, uint32_t *ret_value);
+void tows_fence_word_put_copy(struct tows_serve *call, struct tow_fence_word *word, uint32_t value,
+                              bool host_is_source, uint64_t size, CUstream stream);
 
 #endif

@@ -336,7 +336,7 @@ int tows_crew_lane(struct tows_crew *crew, uint64_t session, int fd, enum tow_tr
     return -ENOENT;
 }
 
-static void note_failure(struct tows_crew *crew, const char *sentence)
+static void record_failure(struct tows_crew *crew, const char *sentence)
 {
     snprintf(crew->failure, sizeof crew->failure, "%s", sentence);
     unsigned seconds = crew->failures < 6 ? 1u << crew->failures : BACKOFF_MAX_S;
@@ -344,7 +344,7 @@ static void note_failure(struct tows_crew *crew, const char *sentence)
     crew->retry_ns = tow_time_now_ns() + (int64_t)seconds * TOW_TIME_S;
 }
 
-static void note_ready(struct tows_crew *crew, const struct tows_post *post, const char *text)
+static void record_ready(struct tows_crew *crew, const struct tows_post *post, const char *text)
 {
     char *devices = strndup(text, post->text_size);
     if (devices != NULL) {
@@ -444,7 +444,7 @@ int tows_crew_hear(struct tows_crew *crew, struct tows_worker *worker)
     }
     const char *text = packet + sizeof post;
     if (post.what == TOW_POST_READY && worker->state == TOW_WORKER_STARTING) {
-        note_ready(crew, &post, text);
+        record_ready(crew, &post, text);
         tow_log(TOW_AREA_SERVER, TOW_LOG_DEBUG, "worker %d is ready after %lld ms",
                 (int)worker->pid,
                 (long long)((tow_time_now_ns() - worker->since_ns) / TOW_TIME_MS));
@@ -466,7 +466,7 @@ int tows_crew_hear(struct tows_crew *crew, struct tows_worker *worker)
     if (post.what == TOW_POST_FAILED && worker->state == TOW_WORKER_STARTING) {
         char sentence[512];
         snprintf(sentence, sizeof sentence, "%.*s", (int)post.text_size, text);
-        note_failure(crew, sentence);
+        record_failure(crew, sentence);
         set_state(worker, TOW_WORKER_ENDING);
         return 1;
     }
@@ -512,7 +512,7 @@ int tows_crew_reap(struct tows_crew *crew, char ret_key[TOW_WORKER_KEY_MAX])
                      WIFSIGNALED(status) ? "the worker was ended by signal %d while it started"
                                          : "the worker ended with code %d while it started",
                      WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status));
-            note_failure(crew, sentence);
+            record_failure(crew, sentence);
             failed = 1;
         }
         tell_end(worker, status);

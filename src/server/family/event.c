@@ -3,13 +3,13 @@
 #include "gen/event_server.h"
 #include "server/copy/download.h"
 #include "server/session/session.h"
-#include "server/copy/note.h"
+#include "server/copy/fence_word.h"
 #include "server/session/completion.h"
 
 /* What follows a record of an event that the program looks at: over shared memory an address and a
- * value, a note that the stream writes behind it; else a slip and a value, of which the client is
- * told. */
-enum { NOTE_SIZE = 16, SLIP_SIZE = 8 };
+ * value, a fence word that the stream writes behind it; else a watch number and a value, of which
+ * the client is told. */
+enum { FENCE_WORD_SIZE = 16, WATCH_ID_SIZE = 8 };
 
 void tows_serve_cuEventRecord(struct tows_serve *call)
 {
@@ -19,9 +19,9 @@ void tows_serve_cuEventRecord(struct tows_serve *call)
     if (tows_serve_ready(call)) {
         call->status = tow_drive(call->driver, cuEventRecord)(event, stream);
     }
-    if (tow_dec_left(&call->in) >= NOTE_SIZE) {
-        tows_share_note(call, stream);
-    } else if (tow_dec_left(&call->in) >= SLIP_SIZE) {
+    if (tow_dec_left(&call->in) >= FENCE_WORD_SIZE) {
+        tows_fence_word_put(call, stream);
+    } else if (tow_dec_left(&call->in) >= WATCH_ID_SIZE) {
         tows_completion_await_event(call, id, event);
     }
 }
@@ -34,7 +34,7 @@ void tows_serve_cuEventQuery(struct tows_serve *call)
         return;
     }
     call->status = tow_drive(call->driver, cuEventQuery)(event);
-    if (call->status == CUDA_ERROR_NOT_READY && tow_dec_left(&call->in) >= SLIP_SIZE) {
+    if (call->status == CUDA_ERROR_NOT_READY && tow_dec_left(&call->in) >= WATCH_ID_SIZE) {
         tows_completion_await_event(call, id, event);
     }
 }

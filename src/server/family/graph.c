@@ -50,7 +50,7 @@ static void bodies_fini(struct tows_session *session, void *state)
     tow_mutex_fini(&bodies->lock);
 }
 
-static void note_body(struct tows_serve *call, CUgraphNode node, CUgraph graph)
+static void record_body(struct tows_serve *call, CUgraphNode node, CUgraph graph)
 {
     static const struct tows_family_ops ops = {TOW_SESSION_GRAPH, sizeof(struct bodies),
                                                bodies_init, bodies_fini};
@@ -311,7 +311,7 @@ static void add_node(struct tows_serve *call, const struct tow_node_head *head)
     } else if (params.type == CU_GRAPH_NODE_TYPE_CONDITIONAL) {
         tows_serve_reserve(call, 8 * params.conditional.size + 8);
         for (unsigned i = 0; i < params.conditional.size; i++) {
-            note_body(call, node, params.conditional.phGraph_out[i]);
+            record_body(call, node, params.conditional.phGraph_out[i]);
             tow_enc_u64(&call->out,
                         tows_serve_export(call, TOW_H_GRAPH, params.conditional.phGraph_out[i]));
         }

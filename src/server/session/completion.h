@@ -20,7 +20,7 @@
 #include "backend/driver.h"
 #include "base/mutex.h"
 
-struct tow_share_note;
+struct tow_fence_word;
 struct tows_serve;
 struct tows_session;
 
@@ -71,21 +71,21 @@ void tows_completion_lose(struct tows_session *session);
 
 /* Behind a command that was carried out, or not (call->status): the stream writes `value` when it
  * gets there, or the word is refused at once. */
-void tows_completion_put(struct tows_serve *call, struct tow_share_note *word, uint32_t value,
+void tows_completion_put(struct tows_serve *call, struct tow_fence_word *word, uint32_t value,
                          CUstream stream);
 /* The same for who waits for nothing else: refused, too, if a reply has more to tell the client's
  * thread. The call's own result stays as it is. */
-void tows_completion_put_stream(struct tows_serve *call, struct tow_share_note *word,
+void tows_completion_put_stream(struct tows_serve *call, struct tow_fence_word *word,
                                 uint32_t value, CUstream stream);
 /* By the leader: the end of all work of the call's context. `may_be_idle`: it is worth a question,
  * which takes a fraction of what the GPU takes to write. */
-void tows_completion_put_context(struct tows_serve *call, struct tow_share_note *word,
+void tows_completion_put_context(struct tows_serve *call, struct tow_fence_word *word,
                                  uint32_t value, bool may_be_idle);
 
 /* ---- told by a frame that the server sends: watch.c ---- */
 
-/* Behind a command on the event or stream of that id: decodes a slip and a value, and has the
- * client told when it is done, or at once that it must ask. */
+/* Behind a command on the event or stream of that id: decodes a watch number and a value, and has
+ * the client told when it is done, or at once that it must ask. */
 void tows_completion_await_event(struct tows_serve *call, uint64_t id, CUevent event);
 void tows_completion_await_stream(struct tows_serve *call, uint64_t id, CUstream stream);
 

@@ -32,7 +32,7 @@
 
 enum outcome { PENDING, DONE, REFUSED };
 
-struct slip {
+struct watch {
     uint32_t value;   /* the newest that was awaited; 0: none ever was */
     uint32_t context; /* of the event or stream */
     uint16_t thread;  /* of the client, which awaits it */
@@ -49,12 +49,12 @@ struct watches {
     /* One thread at a time asks the driver, for all that is awaited, and holds no lock meanwhile.
      * What it asks for stays until it has: whoever ends that waits. */
     bool asking;
-    const struct slip *asked; /* borrowed from who asks; NULL: nothing just now */
-    pthread_cond_t answered;  /* either has changed */
+    const struct watch *asked; /* borrowed from who asks; NULL: nothing just now */
+    pthread_cond_t answered;   /* either has changed */
     atomic_uint count;
-    uint16_t listed[TOW_WATCH_MAX]; /* slips that are awaited, or of which the client is not told */
-    _Atomic uint32_t owed[TOW_WATCH_MAX]; /* of each slip: its value while it is listed, else 0 */
-    struct slip slips[TOW_WATCH_MAX];
+    uint16_t listed[TOW_WATCH_MAX];       /* those awaited, or of which the client is not told */
+    _Atomic uint32_t owed[TOW_WATCH_MAX]; /* of each watch: its value while it is listed, else 0 */
+    struct watch entries[TOW_WATCH_MAX];
     int64_t nap_ns;
     bool running, ended;
 };
@@ -91,34 +91,34 @@ static void watches_init(struct tows_session *session, void *opaque)
 
 /* ---- asking the driver ---- */
 
-static enum outcome watch_ask(struct tows_session *session, const struct slip *slip)
+static enum outcome watch_ask(struct tows_session *session, const struct watch *watch)
 {
-    CUresult status = tows_session_enter(session, slip->context);
+    CUresult status = tows_session_enter(session, watch->context);
     if (status == CUDA_SUCCESS) {
-        status = slip->event != NULL ? tow_drive(session->driver, cuEventQuery)(slip->event)
-                                     : tows_completion_ask(session->driver, slip->stream);
+        status = watch->event != NULL ? tow_drive(session->driver, cuEventQuery)(watch->event)
+                                      : tows_completion_ask(session->driver, watch->stream);
     }
     if (status == CUDA_ERROR_NOT_READY) {
         return PENDING;
     }
     /* An error comes with the answer to who asks. */
-    return status == CUDA_SUCCESS && !tows_session_owes(session, slip->thread) ? DONE : REFUSED;
+    return status == CUDA_SUCCESS && !tows_session_owes(session, watch->thread) ? DONE : REFUSED;
 }
 
 /* With the lock held and the turn to ask: asks for one, and gives the lock back meanwhile. True if
  * it is not pending any more. */
 static bool watch_ask_for(struct watches *watches, unsigned number)
 {
-    struct slip asked = watches->slips[number];
+    struct watch asked = watches->entries[number];
     watches->asked = &asked;
     tow_mutex_unlock(&watches->lock);
     enum outcome outcome = watch_ask(watches->session, &asked);
     tow_mutex_lock(&watches->lock);
     watches->asked = NULL;
     pthread_cond_broadcast(&watches->answered);
-    struct slip *slip = &watches->slips[number];
-    if (slip->value == asked.value && slip->outcome == PENDING) {
-        slip->outcome = outcome;
+    struct watch *watch = &watches->entries[number];
+    if (watch->value == asked.value && watch->outcome == PENDING) {
+        watch->outcome = outcome;
     }
     return outcome != PENDING;
 }
@@ -134,8 +134,8 @@ static void watch_collect(struct watches *watches, struct tow_done *ret_done)
     for (bool found = true; found;) {
         found = false;
         for (unsigned i = 0; i < count; i++) {
-            const struct slip *slip = &watches->slips[listed[i]];
-            if (slip->listed && slip->outcome == PENDING) {
+            const struct watch *watch = &watches->entries[listed[i]];
+            if (watch->listed && watch->outcome == PENDING) {
                 found = watch_ask_for(watches, listed[i]) || found;
             }
         }
@@ -144,12 +144,12 @@ static void watch_collect(struct watches *watches, struct tow_done *ret_done)
     pthread_cond_broadcast(&watches->answered);
     ret_done->count = 0;
     for (unsigned i = 0; i < count; i++) {
-        const struct slip *slip = &watches->slips[listed[i]];
-        if (slip->listed && slip->outcome != PENDING) {
+        const struct watch *watch = &watches->entries[listed[i]];
+        if (watch->listed && watch->outcome != PENDING) {
             unsigned n = ret_done->count++;
-            ret_done->slips[n].slip = listed[i];
-            ret_done->slips[n].value = slip->value;
-            ret_done->slips[n].refused = slip->outcome == REFUSED;
+            ret_done->entries[n].watch_id = listed[i];
+            ret_done->entries[n].value = watch->value;
+            ret_done->entries[n].refused = watch->outcome == REFUSED;
         }
     }
 }
@@ -180,15 +180,15 @@ static int send_done(struct tows_session *session, const struct tow_done *done)
 static void watch_unlist(struct watches *watches, const struct tow_done *done)
 {
     for (uint32_t i = 0; i < done->count; i++) {
-        struct slip *slip = &watches->slips[done->slips[i].slip];
-        if (slip->value == done->slips[i].value) {
-            slip->listed = false;
-            atomic_store(&watches->owed[done->slips[i].slip], 0);
+        struct watch *watch = &watches->entries[done->entries[i].watch_id];
+        if (watch->value == done->entries[i].value) {
+            watch->listed = false;
+            atomic_store(&watches->owed[done->entries[i].watch_id], 0);
         }
     }
     unsigned kept = 0, count = atomic_load(&watches->count);
     for (unsigned i = 0; i < count; i++) {
-        if (watches->slips[watches->listed[i]].listed) {
+        if (watches->entries[watches->listed[i]].listed) {
             watches->listed[kept++] = watches->listed[i];
         }
     }
@@ -218,9 +218,9 @@ static void send_doubt(struct watches *watches)
         uint32_t value = atomic_load(&watches->owed[i]);
         if (value != 0) {
             unsigned n = done.count++;
-            done.slips[n].slip = i;
-            done.slips[n].value = value;
-            done.slips[n].refused = true;
+            done.entries[n].watch_id = i;
+            done.entries[n].value = value;
+            done.entries[n].refused = true;
         }
     }
     if (done.count > 0) {
@@ -309,14 +309,14 @@ static void watch_wake(struct watches *watches)
 }
 
 /* With the lock held: false if it was destroyed meanwhile. */
-static bool is_there(struct tows_serve *call, uint64_t id, const struct slip *slip)
+static bool is_there(struct tows_serve *call, uint64_t id, const struct watch *watch)
 {
     struct tows_handles *handles = &call->session->handles;
-    if (slip->event == NULL && id <= (uint64_t)(uintptr_t)CU_STREAM_LEGACY) {
-        return tows_handles_at(handles, TOW_H_CONTEXT, slip->context) != NULL;
+    if (watch->event == NULL && id <= (uint64_t)(uintptr_t)CU_STREAM_LEGACY) {
+        return tows_handles_at(handles, TOW_H_CONTEXT, watch->context) != NULL;
     }
     const struct tows_handle_entry *entry = tows_handles_find(handles, id);
-    const void *handle = slip->event != NULL ? (void *)slip->event : (void *)slip->stream;
+    const void *handle = watch->event != NULL ? (void *)watch->event : (void *)watch->stream;
     return entry != NULL && handle != NULL && entry->handle == handle;
 }
 
@@ -338,25 +338,25 @@ static void watch_await(struct tows_serve *call, uint64_t id, CUevent event, CUs
         event != NULL || id > (uint64_t)(uintptr_t)CU_STREAM_PER_THREAD
             ? tows_handles_find(&session->handles, id)
             : NULL;
-    struct slip awaited = {.value = value,
-                           .context = entry != NULL ? entry->context : call->frame.context,
-                           .thread = call->frame.thread,
-                           .listed = true,
-                           .event = event,
-                           .stream = stream};
+    struct watch awaited = {.value = value,
+                            .context = entry != NULL ? entry->context : call->frame.context,
+                            .thread = call->frame.thread,
+                            .listed = true,
+                            .event = event,
+                            .stream = stream};
     bool fine = (call->status == CUDA_SUCCESS || call->status == CUDA_ERROR_NOT_READY) &&
                 !tows_session_owes(session, call->frame.thread);
     tow_mutex_lock(&watches->lock);
-    struct slip *slip = &watches->slips[number];
+    struct watch *watch = &watches->entries[number];
     /* Commands that are waited for may be overtaken: what is newer stays. */
-    if (slip->value == 0 || (int32_t)(value - slip->value) > 0) {
+    if (watch->value == 0 || (int32_t)(value - watch->value) > 0) {
         awaited.outcome = fine && is_there(call, id, &awaited) ? PENDING : REFUSED;
-        if (!slip->listed) {
+        if (!watch->listed) {
             unsigned count = atomic_load(&watches->count);
             watches->listed[count] = (uint16_t)number;
             atomic_store(&watches->count, count + 1);
         }
-        *slip = awaited;
+        *watch = awaited;
         atomic_store(&watches->owed[number], value);
         watch_wake(watches);
     }
@@ -373,10 +373,10 @@ void tows_completion_await_stream(struct tows_serve *call, uint64_t id, CUstream
     watch_await(call, id, NULL, stream);
 }
 
-static bool watch_is_of(const struct slip *slip, bool all, uint32_t context, const void *handle)
+static bool watch_is_of(const struct watch *watch, bool all, uint32_t context, const void *handle)
 {
-    return all || (context != 0 && slip->context == context) ||
-           (handle != NULL && (slip->event == handle || slip->stream == handle));
+    return all || (context != 0 && watch->context == context) ||
+           (handle != NULL && (watch->event == handle || watch->stream == handle));
 }
 
 /* The client is told to ask for those that are awaited and match. When this returns the driver is
@@ -392,9 +392,9 @@ static void watch_refuse(struct tows_session *session, bool all, uint32_t contex
     unsigned count = atomic_load(&watches->count);
     bool any = false;
     for (unsigned i = 0; i < count; i++) {
-        struct slip *slip = &watches->slips[watches->listed[i]];
-        if (slip->outcome == PENDING && watch_is_of(slip, all, context, handle)) {
-            slip->outcome = REFUSED;
+        struct watch *watch = &watches->entries[watches->listed[i]];
+        if (watch->outcome == PENDING && watch_is_of(watch, all, context, handle)) {
+            watch->outcome = REFUSED;
             any = true;
         }
     }

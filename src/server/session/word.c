@@ -18,7 +18,7 @@ CUresult tows_completion_ask(const struct tow_driver *driver, CUstream stream)
     return status == CUDA_SUCCESS ? tow_drive(driver, cuStreamQuery)(stream) : status;
 }
 
-void tows_completion_put(struct tows_serve *call, struct tow_share_note *word, uint32_t value,
+void tows_completion_put(struct tows_serve *call, struct tow_fence_word *word, uint32_t value,
                          CUstream stream)
 {
     if (call->status == CUDA_SUCCESS) {
@@ -38,7 +38,7 @@ static void word_refuse_owing(struct tows_serve *call)
     }
 }
 
-void tows_completion_put_stream(struct tows_serve *call, struct tow_share_note *word,
+void tows_completion_put_stream(struct tows_serve *call, struct tow_fence_word *word,
                                 uint32_t value, CUstream stream)
 {
     CUresult before = call->status;
@@ -47,7 +47,7 @@ void tows_completion_put_stream(struct tows_serve *call, struct tow_share_note *
     call->status = before;
 }
 
-void tows_completion_put_context(struct tows_serve *call, struct tow_share_note *word,
+void tows_completion_put_context(struct tows_serve *call, struct tow_fence_word *word,
                                  uint32_t value, bool may_be_idle)
 {
     CUresult before = call->status;

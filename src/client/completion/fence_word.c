@@ -17,13 +17,13 @@
 #include "gen/stream_client.h"
 
 enum {
-    SLOT_SIZE = TOW_WAIT_SLOT_ROOM + sizeof(struct tow_share_note), /* a word, then room */
+    SLOT_SIZE = TOW_WAIT_SLOT_ROOM + sizeof(struct tow_fence_word), /* a word, then room */
     EVENT_WORDS = 1024,
 };
 
-/* How long to look at a note before asking, and sleeping until the answer comes. NVIDIA's driver
- * looks for ever unless the context says that it is to sleep; this much covers what a step of
- * training or a token takes. Where there are few processors the worker needs them. */
+/* How long to look at a fence word before asking, and sleeping until the answer comes. NVIDIA's
+ * driver looks for ever unless the context says that it is to sleep; this much covers what a step
+ * of training or a token takes. Where there are few processors the worker needs them. */
 #define LOOK_NS (5 * TOW_TIME_MS)
 #define LOOK_BRIEF_NS (100 * TOW_TIME_US)
 
@@ -37,7 +37,7 @@ static struct towc_completions *words_of(const struct towc_link *link)
  * (cuStreamWriteValue32), and the worker stores with release: whoever sees the value with acquire
  * sees what that work wrote to shared memory. `refused` brings nothing with it but the question
  * that follows. */
-enum towc_completion_outcome towc_fence_word_query(const struct tow_share_note *word,
+enum towc_completion_outcome towc_fence_word_query(const struct tow_fence_word *word,
                                                    uint32_t value)
 {
     if (atomic_load_explicit(&word->done, memory_order_acquire) == value) {
@@ -48,7 +48,7 @@ enum towc_completion_outcome towc_fence_word_query(const struct tow_share_note *
                : TOW_COMPLETION_PENDING;
 }
 
-enum towc_completion_outcome towc_fence_word_wait_long(const struct tow_share_note *word,
+enum towc_completion_outcome towc_fence_word_wait_long(const struct tow_fence_word *word,
                                                        uint32_t value, int64_t more_ns)
 {
     enum towc_completion_outcome outcome = towc_fence_word_query(word, value);
@@ -71,7 +71,7 @@ enum towc_completion_outcome towc_fence_word_wait_long(const struct tow_share_no
     return outcome;
 }
 
-enum towc_completion_outcome towc_fence_word_wait(const struct tow_share_note *word, uint32_t value)
+enum towc_completion_outcome towc_fence_word_wait(const struct tow_fence_word *word, uint32_t value)
 {
     return towc_fence_word_wait_long(word, value, 0);
 }
@@ -90,8 +90,8 @@ struct towc_wait_slot *towc_wait_slot_take(struct towc_link *link)
         return NULL;
     }
     uint8_t *base = words->slot_area.base + (size_t)index * SLOT_SIZE;
-    slot->note = (struct tow_share_note *)base;
-    slot->room = base + sizeof *slot->note;
+    slot->word = (struct tow_fence_word *)base;
+    slot->room = base + sizeof *slot->word;
     if (++slot->value == 0) {
         slot->value = 1;
     }
@@ -105,11 +105,11 @@ void towc_wait_slot_leave(struct towc_wait_slot *slot)
 
 /* ---- events ---- */
 
-static const struct tow_share_note *gpu_word(struct towc_link *link)
+static const struct tow_fence_word *gpu_word(struct towc_link *link)
 {
     struct towc_completions *words = words_of(link);
     if (words == NULL || !towc_share_area_ready(link, &words->event_area,
-                                                EVENT_WORDS * sizeof(struct tow_share_note))) {
+                                                EVENT_WORDS * sizeof(struct tow_fence_word))) {
         return NULL;
     }
     unsigned index = atomic_load(&words->event_words);
@@ -118,7 +118,7 @@ static const struct tow_share_note *gpu_word(struct towc_link *link)
             return NULL;
         }
     } while (!atomic_compare_exchange_weak(&words->event_words, &index, index + 1));
-    return (const struct tow_share_note *)words->event_area.base + index;
+    return (const struct tow_fence_word *)words->event_area.base + index;
 }
 
 static void gpu_put(struct towc_call *call, const struct towc_completion_mark *mark)
@@ -211,9 +211,9 @@ CUresult towc_completion_ask_stream(struct towc_link *link, CUstream stream)
     return status;
 }
 
-/* By a note, if that does not take long and nothing has to be fetched: of a stream, or of the whole
- * context. False: it must be asked for. */
-static bool synchronize_by_note(struct towc_link *link, const CUstream *stream,
+/* By a fence word, if that does not take long and nothing has to be fetched: of a stream, or of the
+ * whole context. False: it must be asked for. */
+static bool synchronize_by_word(struct towc_link *link, const CUstream *stream,
                                 CUresult *ret_status)
 {
     struct towc_wait_slot *slot = towc_wait_slot_take(link);
@@ -231,9 +231,9 @@ static bool synchronize_by_note(struct towc_link *link, const CUstream *stream,
         if (stream != NULL) {
             tow_enc_u64(&call.enc, (uint64_t)(uintptr_t)*stream);
         }
-        tow_enc_u64(&call.enc, (uint64_t)(uintptr_t)slot->note);
+        tow_enc_u64(&call.enc, (uint64_t)(uintptr_t)slot->word);
         tow_enc_u32(&call.enc, slot->value);
-        tow_enc_u32(&call.enc, idle ? TOW_NOTE_IDLE : 0);
+        tow_enc_u32(&call.enc, idle ? TOW_FENCE_WORD_IDLE : 0);
         CUresult status = towc_call_send(&call);
         if (waits) {
             towc_wait_slot_leave(slot);
@@ -241,7 +241,7 @@ static bool synchronize_by_note(struct towc_link *link, const CUstream *stream,
             return true;
         }
         if (status == CUDA_SUCCESS) {
-            outcome = towc_fence_word_wait(slot->note, slot->value);
+            outcome = towc_fence_word_wait(slot->word, slot->value);
         }
     }
     towc_wait_slot_leave(slot);
@@ -269,7 +269,7 @@ void towc_completion_owe(struct towc_link *link, CUstream stream)
     }
 }
 
-static bool note_pay(struct towc_completions *words, CUstream stream)
+static bool pay_owed(struct towc_completions *words, CUstream stream)
 {
     uint64_t bit = owed_bit(stream);
     return (atomic_load_explicit(&words->owed, memory_order_relaxed) & bit) != 0 &&
@@ -282,11 +282,11 @@ CUresult towc_completion_sync_stream(struct towc_link *link, CUstream stream)
     if (words == NULL || towc_completion_brings_more(link)) {
         return towc_send_cuStreamSynchronize(stream);
     }
-    if (note_pay(words, stream)) {
+    if (pay_owed(words, stream)) {
         return towc_completion_ask_stream(link, stream);
     }
     CUresult status = CUDA_SUCCESS;
-    return towc_completion_is_quiet(link, stream) || synchronize_by_note(link, &stream, &status)
+    return towc_completion_is_quiet(link, stream) || synchronize_by_word(link, &stream, &status)
                ? status
                : towc_completion_ask_stream(link, stream);
 }
@@ -297,5 +297,5 @@ bool towc_completion_sync_context(struct towc_link *link, CUresult *ret_status)
     return words != NULL && !towc_completion_brings_more(link) &&
            atomic_load_explicit(&towc_captures, memory_order_relaxed) == 0 &&
            atomic_load_explicit(&words->owed, memory_order_relaxed) == 0 &&
-           synchronize_by_note(link, NULL, ret_status);
+           synchronize_by_word(link, NULL, ret_status);
 }
