@@ -125,7 +125,7 @@ void tow_callback_done_head(const struct tow_callback_done *done,
 int tow_callback_done_decode(const void *at, const struct tow_frame *frame,
                              struct tow_callback_done *ret_done);
 
-/* Some of the bytes of the late copy `number`. */
+/* Some of the bytes of the deferred upload `number`. */
 struct tow_callback_bytes {
     uint64_t number;
     uint64_t offset;

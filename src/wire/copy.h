@@ -7,9 +7,9 @@
 #include <stdint.h>
 
 enum {
-    TOW_COPY_INLINE_MAX = 64 << 10, /* what rides in the command or the reply itself */
-    TOW_COPY_ASYNC_MAX = 4 << 20,   /* of a download that nobody waits for, or that has a shape */
-    TOW_COPY_LATE_MAX = 4 << 20,    /* one upload whose bytes come when its turn is there */
+    TOW_COPY_INLINE_MAX = 64 << 10,  /* what rides in the command or the reply itself */
+    TOW_COPY_ASYNC_MAX = 4 << 20,    /* of a download that nobody waits for, or that has a shape */
+    TOW_COPY_DEFERRED_MAX = 4 << 20, /* one upload whose bytes come when its turn is there */
 };
 
 /* Where one side of a copy is, after unified addresses have been looked up. */

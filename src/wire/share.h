@@ -20,7 +20,7 @@ enum tow_copy_form {
     TOW_COPY_SHARED = 1,     /* it is shared memory: its address follows */
     TOW_COPY_FENCE_WORD = 2, /* the same; the address of a fence word and a value follow */
     TOW_COPY_SPREAD = 3,     /* as DATA frames on several lines, see docs/wire/copies.md */
-    TOW_COPY_LATE = 4, /* later, as CALLBACK_BYTES: a host function's id and a number follow */
+    TOW_COPY_DEFERRED = 4, /* later, as CALLBACK_BYTES: a host function's id and a number follow */
 };
 
 /* Added to the form of an upload as bytes: the program's call is a synchronous one. */

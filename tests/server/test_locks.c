@@ -17,7 +17,7 @@
 #include "gen/launch.h"
 #include "gen/memory_server.h"
 #include "gen/stream.h"
-#include "server/copy/late.h"
+#include "server/copy/deferred_upload.h"
 #include "server/copy/share.h"
 #include "fake_session.h"
 #include "server/session/session.h"
@@ -109,7 +109,7 @@ static void upload_late(uint32_t context, uint64_t number)
     struct tows_serve call = {.session = session, .driver = &driver, .frame = frame};
     call.frame.context = context;
     call.in = tow_dec_init(body, sizeof body);
-    tows_late_copy(&call, 0x1000, 64, NULL);
+    tows_deferred_upload_copy(&call, 0x1000, 64, NULL);
     assert_false(call.malformed);
     assert_int_equal(call.status, CUDA_SUCCESS);
 }
@@ -297,10 +297,10 @@ static void a_context_that_ends_does_not_hold_up_uploads_of_others(void **state)
     }
     upload_late(CONTEXT, 1);
     upload_late(CONTEXT, 2);
-    assert_true(tows_late_drop_context(session, CONTEXT, 0));
+    assert_true(tows_deferred_upload_drop_context(session, CONTEXT, 0));
     assert_int_equal(synchronised, 2);
     tow_driver_set(&driver, cuEventSynchronize, fake_not_ready);
-    assert_true(tows_late_drop_context(session, OTHER, 0));
+    assert_true(tows_deferred_upload_drop_context(session, OTHER, 0));
 }
 
 int main(void)

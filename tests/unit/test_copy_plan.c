@@ -30,7 +30,7 @@ enum {
 
 /* What may be tried and leave the copy to another way. */
 static const enum towc_copy_way leaving[] = {
-    TOW_WAY_PUSH, TOW_WAY_SETTLE,  TOW_WAY_DEFERRED, TOW_WAY_LATER,
+    TOW_WAY_PUSH, TOW_WAY_SETTLE,  TOW_WAY_DEFERRED, TOW_WAY_ASYNC,
     TOW_WAY_TURN, TOW_WAY_FETCHED, TOW_WAY_STAGED,
 };
 enum { LEAVING = sizeof leaving / sizeof *leaving };
@@ -85,8 +85,8 @@ static enum towc_copy_way flat_up(unsigned f, unsigned tried)
 static enum towc_copy_way flat_down(unsigned f, unsigned tried)
 {
     bool later = !(f & MIRRORED) && !(f & WAIT) && (f & PINNED);
-    if (later && (f & ROOM) && !was(tried, TOW_WAY_LATER)) {
-        return TOW_WAY_LATER;
+    if (later && (f & ROOM) && !was(tried, TOW_WAY_ASYNC)) {
+        return TOW_WAY_ASYNC;
     }
     if (later && (f & LARGE) && (f & FUNCTIONS) && !was(tried, TOW_WAY_TURN)) {
         return TOW_WAY_TURN;
@@ -142,7 +142,7 @@ static enum towc_copy_way rows(unsigned f, unsigned tried)
         return TOW_WAY_NAMED;
     }
     if (later) {
-        return TOW_WAY_LATER;
+        return TOW_WAY_ASYNC;
     }
     if (!(f & WAIT) && (f & PINNED) && (f & FUNCTIONS) && !was(tried, TOW_WAY_TURN)) {
         return TOW_WAY_TURN;
@@ -163,7 +163,7 @@ static bool can_be(unsigned f, unsigned tried)
            !((f & (SHARED | PARTLY | MIRRORED)) && up == down) && !((f & BAD) && !(f & FLAT)) &&
            !((f & ROOM) && (up || !down || !(f & PINNED) || (f & (WAIT | SHARED)))) &&
            !((f & LONG) && (!up || ((f & FLAT) && (f & STAGING)))) &&
-           !(!(f & FLAT) && was(tried, TOW_WAY_LATER)) && f < TOW_FACT_END;
+           !(!(f & FLAT) && was(tried, TOW_WAY_ASYNC)) && f < TOW_FACT_END;
 }
 
 static enum towc_copy_way oracle(unsigned f, unsigned tried)
@@ -283,7 +283,7 @@ static void known_copies_go_their_way(void **state)
         {FLAT | UP | STAGING, 1u << TOW_WAY_STAGED, TOW_WAY_LINE},
         {FLAT | UP | STAGING | SMALL, 0, TOW_WAY_LINE},
         {FLAT | DOWN | STAGING | SMALL | WAIT, 0, TOW_WAY_FETCHED},
-        {FLAT | DOWN | PINNED | ROOM, 0, TOW_WAY_LATER},
+        {FLAT | DOWN | PINNED | ROOM, 0, TOW_WAY_ASYNC},
         {FLAT | DOWN | PINNED | ROOM | WAIT, 0, TOW_WAY_LINE},
         {FLAT | UP | PINNED | SHARED | STAGING, 0, TOW_WAY_SHARED},
         {UP | PINNED | SHARED | STAGING, 0, TOW_WAY_NAMED},

@@ -324,7 +324,7 @@ static CUresult send_put(unsigned fn, struct towc_context *context, CUstream str
     tow_enc_u64(&call.enc, upload->size);
     tow_enc_u64(&call.enc, (uint64_t)(uintptr_t)stream);
     tow_enc_u32(&call.enc, 0);
-    tow_enc_u32(&call.enc, TOW_COPY_LATE);
+    tow_enc_u32(&call.enc, TOW_COPY_DEFERRED);
     tow_enc_u64(&call.enc, id);
     tow_enc_u64(&call.enc, upload->number);
     return towc_call_send(&call);

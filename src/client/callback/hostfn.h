@@ -27,7 +27,8 @@ struct towc_hostfn {
  * runs functions. */
 CUresult towc_hostfn_add(struct towc_context *context, const struct towc_hostfn *function,
                          uint64_t *ret_id);
-/* A copy to the device whose bytes the function in front of it sends (client/callback/late.h). */
+/* A copy to the device whose bytes the function in front of it sends
+ * (client/callback/deferred_upload.h). */
 struct towc_hostfn_upload {
     CUdeviceptr to;
     size_t size;

@@ -85,7 +85,7 @@ static CUresult await_flat(const struct towc_copy *copy)
 }
 
 /* The next bytes of it; `ret_waits`: not so, since the call must know its result. */
-static CUresult send_later(struct towc_copy *copy, bool spread, bool *ret_waits)
+static CUresult send_async(struct towc_copy *copy, bool spread, bool *ret_waits)
 {
     size_t n = copy->size < TOW_COPY_ASYNC_MAX ? copy->size : TOW_COPY_ASYNC_MAX;
     struct towc_call call;
@@ -120,7 +120,7 @@ static bool leave_flat(struct towc_copy *copy, CUresult *ret_status)
     bool spread = is_spread(copy->link, &copy->host), waits = false;
     *ret_status = CUDA_SUCCESS;
     while (*ret_status == CUDA_SUCCESS && copy->size > 0 && !waits) {
-        *ret_status = send_later(copy, spread, &waits);
+        *ret_status = send_async(copy, spread, &waits);
     }
     return !waits;
 }
@@ -187,7 +187,7 @@ bool towc_download_line(struct towc_copy *copy, CUresult *ret_status)
     return true;
 }
 
-bool towc_download_later(struct towc_copy *copy, CUresult *ret_status)
+bool towc_download_async(struct towc_copy *copy, CUresult *ret_status)
 {
     if (copy->rows == NULL) {
         return leave_flat(copy, ret_status);

@@ -16,7 +16,7 @@ enum { STAGED_MIN = 8 << 10 };
 
 /* Bytes of asynchronous downloads under way; beyond, they are waited for. The worker's limit,
  * TOW_PINNED_TOTAL, is more than twice that: it rounds sizes up to powers of two. */
-#define LATER_MAX ((size_t)384 << 20)
+#define ASYNC_MAX ((size_t)384 << 20)
 
 static unsigned look_fact(bool holds, enum towc_copy_fact which)
 {
@@ -134,12 +134,12 @@ bool towc_copy_is_sure(const struct tow_copy_shape *shape)
 bool towc_copy_has_room(struct towc_link *link, size_t size)
 {
     size_t under_way = towc_link_outstanding(link);
-    return under_way < LATER_MAX && size <= LATER_MAX - under_way;
+    return under_way < ASYNC_MAX && size <= ASYNC_MAX - under_way;
 }
 
 /* Whether a download may come later. Over shared memory large ones are faster through the staging;
  * of rows it is told later if the driver refuses them after all. */
-static bool may_come_later(const struct towc_copy *copy)
+static bool may_be_async(const struct towc_copy *copy)
 {
     bool may = copy->rows != NULL ? may_be_read(&copy->rows->packed)
                                   : copy->size <= TOW_COPY_ASYNC_MAX || copy->link->share == NULL;
@@ -158,7 +158,7 @@ static void look_host_memory(struct towc_copy *copy)
                    look_fact(view.alike < span, TOW_FACT_PARTLY) |
                    look_fact(view.pinned, TOW_FACT_PINNED) | look_fact(has, TOW_FACT_MIRRORED);
     if (view.pinned && !has && !view.shared && !is_up(copy) && !(copy->facts & TOW_FACT_WAIT)) {
-        copy->facts |= look_fact(may_come_later(copy), TOW_FACT_ROOM);
+        copy->facts |= look_fact(may_be_async(copy), TOW_FACT_ROOM);
     }
 }
 

@@ -40,7 +40,7 @@ const struct towc_copy_rule towc_copy_rules[] = {
 
     /* Page-locked memory is read and written in the stream's order. */
     {TOW_WAY_DEFERRED, FLAT | UP | PINNED | FUNCTIONS, WAIT},
-    {TOW_WAY_LATER, DOWN | PINNED | TOW_FACT_ROOM, WAIT},
+    {TOW_WAY_ASYNC, DOWN | PINNED | TOW_FACT_ROOM, WAIT},
 
     /* That of large copies and of rows, too, where host functions take part in that order. A mirror
      * costs every launch from then on. */

@@ -47,7 +47,7 @@ enum towc_copy_way {
     TOW_WAY_SETTLE,   /* step: the source is waited for */
     TOW_WAY_NAMED,    /* the command names the address: the worker's copy takes part */
     TOW_WAY_DEFERRED, /* a function of ours sends the bytes in their turn; may decline */
-    TOW_WAY_LATER,    /* the bytes come with the next synchronisation; may leave some */
+    TOW_WAY_ASYNC,    /* the bytes come with the next synchronisation; may leave some */
     TOW_WAY_TURN,     /* step: host functions get a moment, or the memory is mirrored */
     TOW_WAY_FETCHED,  /* beside the fence word by which the thread waits; may decline */
     TOW_WAY_STAGED,   /* through the staging area; may decline */

@@ -5,7 +5,7 @@
 
 #include <stdlib.h>
 
-#include "client/callback/late.h"
+#include "client/callback/deferred_upload.h"
 #include "client/copy/download.h"
 #include "client/copy/stage.h"
 #include "client/link/lane.h"
@@ -20,7 +20,8 @@ bool towc_upload_settle(struct towc_copy *copy, CUresult *ret_status)
 
 bool towc_upload_deferred(struct towc_copy *copy, CUresult *ret_status)
 {
-    return towc_late_upload(copy->to, copy->host.first, copy->size, copy->stream, ret_status);
+    return towc_deferred_upload_put(copy->to, copy->host.first, copy->size, copy->stream,
+                                    ret_status);
 }
 
 /* The call is synchronous, and nobody waits for the device. */

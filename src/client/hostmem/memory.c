@@ -237,7 +237,7 @@ static bool is_expected(const struct towc_region *region)
 {
     const void *at = (const void *)(uintptr_t)region->base;
     const struct towc_memory_ops *ops = atomic_load(&reader);
-    bool expected = ops != NULL && ops->is_read_later(at, region->size);
+    bool expected = ops != NULL && ops->is_still_to_read(at, region->size);
     for (unsigned i = 0; i < towc_client_link_count() && !expected; i++) {
         expected = towc_link_expecting(towc_client_link_at(i), at, region->size);
     }

@@ -9,7 +9,7 @@
 /* Whom to ask before host memory goes away. */
 struct towc_memory_ops {
     /* True while some of [address, address + size) is still to be read. */
-    bool (*is_read_later)(const void *address, size_t size);
+    bool (*is_still_to_read)(const void *address, size_t size);
 };
 
 /* There is one; to register it again changes nothing. */

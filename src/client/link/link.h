@@ -91,8 +91,7 @@ struct towc_link {
     } send;
     struct towc_link_counters counters;
     struct towc_link_hostfns hostfns;
-    size_t late_bytes; /* of uploads that wait behind host functions; client/callback/late.c guards
-                          it */
+    size_t deferred_bytes;   /* of deferred uploads, whose file guards it */
     _Atomic uint64_t worked; /* the newest command that may keep the device busy for long */
     _Atomic uint64_t beside; /* calls that need no reply, and waited for one: carried out beside the
                               * line; and uploads whose bytes followed their command */

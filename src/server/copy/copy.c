@@ -6,7 +6,7 @@
 #include "gen/copy_server.h"
 #include "gen/stream.h"
 #include "server/copy/download.h"
-#include "server/copy/late.h"
+#include "server/copy/deferred_upload.h"
 #include "server/copy/mirror.h"
 #include "server/copy/shape.h"
 #include "server/copy/share.h"
@@ -21,7 +21,7 @@ bool tows_copy_drop_context(struct tows_session *session, uint32_t context, uint
     unsigned seen = tows_ending_enter(session);
     bool goes_on = true;
     while (goes_on && (!tows_upload_drop_context(session, context, heir) ||
-                       !tows_late_drop_context(session, context, heir) ||
+                       !tows_deferred_upload_drop_context(session, context, heir) ||
                        !tows_copy_drop_downloads(session, context, heir))) {
         goes_on = tows_ending_await(session, &seen);
     }
@@ -91,13 +91,13 @@ static void download_shape(struct tows_serve *call, const struct tow_copy_shape 
         }
         return;
     }
-    struct tows_later_copy want = {.transfer = shape->transfer,
-                                   .size = shape->bytes,
-                                   .spread = (shape->flags & TOW_SHAPE_SPREAD) != 0,
-                                   .stream_id = shape->stream,
-                                   .stream = stream,
-                                   .shaped = shaped};
-    tows_copy_later(call, &want);
+    struct tows_async_download want = {.transfer = shape->transfer,
+                                       .size = shape->bytes,
+                                       .spread = (shape->flags & TOW_SHAPE_SPREAD) != 0,
+                                       .stream_id = shape->stream,
+                                       .stream = stream,
+                                       .shaped = shaped};
+    tows_copy_download_async(call, &want);
     if (call->frame.seq != 0) {
         tows_copy_send_stream(call, shape->stream, stream);
         CUresult status = tow_drive(call->driver, cuStreamSynchronize)(stream);

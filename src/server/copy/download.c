@@ -27,7 +27,7 @@ enum {
     STAGE = 1 << 20,         /* one buffer of a large download: a DATA frame */
     STAGE_SMALL = 256 << 10, /* of one that is not so large: the first bytes leave sooner */
     STAGES = 4,              /* buffers of one download on their way at once */
-    LATER_JOBS = TOW_COPY_ASYNC_MAX / STAGE,
+    PENDING_JOBS = TOW_COPY_ASYNC_MAX / STAGE,
 };
 
 /* How often a thread that waits for an event looks for downloads that are done: soon after the last
@@ -39,7 +39,7 @@ _Static_assert((int)STAGE <= (int)TOW_PINNED_MAX && (int)TOW_COPY_ASYNC_MAX <= (
                "buffers hold them");
 
 /* An asynchronous download: on its way into the buffer, then to the client. */
-struct later {
+struct pending_download {
     uint32_t transfer;
     uint64_t size;
     struct tows_pinned_buffer *buffer; /* owned until it is given back */
@@ -50,30 +50,30 @@ struct later {
     unsigned awaited; /* threads that wait for the buffer's event: it stays until they are out */
     bool finished;    /* but for those it would be gone */
     unsigned job_count;
-    struct tow_lane_job jobs[LATER_JOBS]; /* the lanes' until they are done */
-    struct later *next;
+    struct tow_lane_job jobs[PENDING_JOBS]; /* the lanes' until they are done */
+    struct pending_download *next;
 };
 
 struct copy_state {
     struct tows_pinned pinned;
     struct tow_mutex sending; /* guards the two below; held while bytes are sent, so that whoever
                                 has it and finds none may rely on their being on the line */
-    struct later *open, **open_end; /* sent over the lanes and not closed */
-    unsigned turn;                  /* whose a buffer of spread ones is: each line's in turn */
+    struct pending_download *open, **open_end; /* sent over the lanes and not closed */
+    unsigned turn;         /* whose a buffer of spread ones is: each line's in turn */
     struct tow_mutex lock; /* guards the two below, and who waits for a buffer; taken last, and
                              never for long: the leading thread adds to the list */
-    struct later *laters, **laters_end;
-    uint64_t number;         /* of the newest */
-    atomic_uint later_count; /* of both lists, and what is on its way from one to the other */
+    struct pending_download *pending, **pending_end;
+    uint64_t number;           /* of the newest */
+    atomic_uint pending_count; /* of both lists, and what is on its way from one to the other */
 };
 
-static void free_laters(struct later *later)
+static void free_pending(struct pending_download *download)
 {
-    while (later != NULL) {
-        struct later *next = later->next;
-        free(later->buffer);
-        free(later);
-        later = next;
+    while (download != NULL) {
+        struct pending_download *next = download->next;
+        free(download->buffer);
+        free(download);
+        download = next;
     }
 }
 
@@ -82,8 +82,8 @@ static void copies_fini(struct tows_session *session, void *state)
 {
     struct copy_state *copies = state;
     (void)session;
-    free_laters(copies->laters);
-    free_laters(copies->open);
+    free_pending(copies->pending);
+    free_pending(copies->open);
     tows_pinned_fini(&copies->pinned);
     tow_mutex_fini(&copies->sending);
     tow_mutex_fini(&copies->lock);
@@ -95,7 +95,7 @@ static void copies_init(struct tows_session *session, void *opaque)
     tows_pinned_init(&state->pinned, session);
     tow_mutex_init(&state->sending, SERVER_DOWNLOAD_SEND);
     tow_mutex_init(&state->lock, SERVER_DOWNLOADS);
-    state->laters_end = &state->laters;
+    state->pending_end = &state->pending;
     state->open_end = &state->open;
 }
 
@@ -258,25 +258,25 @@ void tows_copy_tell_none_comes(struct tows_serve *call, uint32_t transfer)
     tows_session_send_data(call->session, transfer, 0, NULL, 0, TOW_DATA_LAST | TOW_DATA_FAILED);
 }
 
-void tows_copy_later(struct tows_serve *call, const struct tows_later_copy *want)
+void tows_copy_download_async(struct tows_serve *call, const struct tows_async_download *want)
 {
     const struct tow_driver *driver = call->driver;
     struct copy_state *copies = state_of(call->session);
-    struct later *later = malloc(sizeof *later);
+    struct pending_download *download = malloc(sizeof *download);
     struct tows_pinned_buffer *buffer = NULL;
-    if (copies == NULL || later == NULL) {
+    if (copies == NULL || download == NULL) {
         call->status = CUDA_ERROR_OUT_OF_MEMORY;
     } else {
         call->status = tows_pinned_take(&copies->pinned, call->session, call->frame.context,
                                         (size_t)want->size, &buffer);
     }
     if (call->status == CUDA_SUCCESS) {
-        *later = (struct later){.transfer = want->transfer,
-                                .size = want->size,
-                                .buffer = buffer,
-                                .spread = want->spread,
-                                .stream_id = want->stream_id,
-                                .stream = want->stream};
+        *download = (struct pending_download){.transfer = want->transfer,
+                                              .size = want->size,
+                                              .buffer = buffer,
+                                              .spread = want->spread,
+                                              .stream_id = want->stream_id,
+                                              .stream = want->stream};
         call->status = want->shaped != NULL
                            ? tows_shaped_run(want->shaped, driver, buffer->bytes, want->stream)
                            : tow_drive(driver, cuMemcpyDtoHAsync_v2)(
@@ -292,39 +292,39 @@ void tows_copy_later(struct tows_serve *call, const struct tows_later_copy *want
         }
     }
     if (call->status != CUDA_SUCCESS) {
-        free(later);
+        free(download);
         tows_copy_tell_none_comes(call, want->transfer);
         return;
     }
     tow_mutex_lock(&copies->lock);
-    later->number = ++copies->number;
-    *copies->laters_end = later;
-    copies->laters_end = &later->next;
-    atomic_fetch_add(&copies->later_count, 1);
+    download->number = ++copies->number;
+    *copies->pending_end = download;
+    copies->pending_end = &download->next;
+    atomic_fetch_add(&copies->pending_count, 1);
     tow_mutex_unlock(&copies->lock);
 }
 
 static struct copy_state *copies_under_way(struct tows_session *session)
 {
     struct copy_state *copies = tows_session_state(session, TOW_SESSION_COPY);
-    return copies != NULL && atomic_load(&copies->later_count) != 0 ? copies : NULL;
+    return copies != NULL && atomic_load(&copies->pending_count) != 0 ? copies : NULL;
 }
 
 /* With the lock held: nobody sends it or waits for it any more. */
-static void download_release(struct copy_state *copies, struct later *later)
+static void download_release(struct copy_state *copies, struct pending_download *download)
 {
-    tows_pinned_give(&copies->pinned, later->buffer);
-    free(later);
+    tows_pinned_give(&copies->pinned, download->buffer);
+    free(download);
 }
 
 /* While sending: all its bytes were sent. */
-static void finish_later(struct copy_state *copies, struct later *later)
+static void finish_pending(struct copy_state *copies, struct pending_download *download)
 {
-    atomic_fetch_sub(&copies->later_count, 1);
+    atomic_fetch_sub(&copies->pending_count, 1);
     tow_mutex_lock(&copies->lock);
-    later->finished = true;
-    if (later->awaited == 0) {
-        download_release(copies, later);
+    download->finished = true;
+    if (download->awaited == 0) {
+        download_release(copies, download);
     }
     tow_mutex_unlock(&copies->lock);
 }
@@ -333,65 +333,68 @@ static void finish_later(struct copy_state *copies, struct later *later)
  * given. */
 static void close_open(struct tows_session *session, struct copy_state *copies)
 {
-    for (struct later *later = copies->open; later != NULL; later = later->next) {
-        tows_session_send_data(session, later->transfer, later->size, NULL, 0, TOW_DATA_LAST);
+    for (struct pending_download *download = copies->open; download != NULL;
+         download = download->next) {
+        tows_session_send_data(session, download->transfer, download->size, NULL, 0, TOW_DATA_LAST);
     }
     while (copies->open != NULL) {
-        struct later *later = copies->open;
-        copies->open = later->next;
-        for (unsigned i = 0; i < later->job_count; i++) {
-            tow_lanes_wait(session->lanes, &later->jobs[i]); /* or the session ends */
+        struct pending_download *download = copies->open;
+        copies->open = download->next;
+        for (unsigned i = 0; i < download->job_count; i++) {
+            tow_lanes_wait(session->lanes, &download->jobs[i]); /* or the session ends */
         }
-        finish_later(copies, later);
+        finish_pending(copies, download);
     }
     copies->open_end = &copies->open;
 }
 
 /* While sending: the bytes of a download that is done, or failed with its context, and that is
  * out of the list. */
-static void send_later(struct tows_session *session, struct copy_state *copies, struct later *later)
+static void send_pending(struct tows_session *session, struct copy_state *copies,
+                         struct pending_download *download)
 {
-    unsigned lanes = later->spread ? tow_lanes_count(session->lanes) : 0;
+    unsigned lanes = download->spread ? tow_lanes_count(session->lanes) : 0;
     if (lanes == 0) {
         /* It may be for memory that open ones fill, too. A failed copy's bytes are as undefined as
          * on the spot; the error itself is the context's. */
         close_open(session, copies);
         copies->turn++;
-        tows_session_send_data(session, later->transfer, 0, later->buffer->bytes,
-                               (size_t)later->size, TOW_DATA_LAST);
-        finish_later(copies, later);
+        tows_session_send_data(session, download->transfer, 0, download->buffer->bytes,
+                               (size_t)download->size, TOW_DATA_LAST);
+        finish_pending(copies, download);
         return;
     }
-    for (uint64_t at = 0; at < later->size; at += STAGE) {
-        size_t n = (size_t)tow_min_u64(STAGE, later->size - at);
+    for (uint64_t at = 0; at < download->size; at += STAGE) {
+        size_t n = (size_t)tow_min_u64(STAGE, download->size - at);
         unsigned line = copies->turn++ % (lanes + 1);
         if (line < lanes) {
-            struct tow_lane_job *job = &later->jobs[later->job_count++];
-            *job = (struct tow_lane_job){.bytes = later->buffer->bytes + at,
+            struct tow_lane_job *job = &download->jobs[download->job_count++];
+            *job = (struct tow_lane_job){.bytes = download->buffer->bytes + at,
                                          .size = n,
                                          .offset = at,
-                                         .transfer = later->transfer};
+                                         .transfer = download->transfer};
             tow_lanes_send(session->lanes, line, job);
         } else {
-            tows_session_send_data(session, later->transfer, at, later->buffer->bytes + at, n, 0);
+            tows_session_send_data(session, download->transfer, at, download->buffer->bytes + at, n,
+                                   0);
         }
     }
-    later->next = NULL;
-    *copies->open_end = later;
-    copies->open_end = &later->next;
+    download->next = NULL;
+    *copies->open_end = download;
+    copies->open_end = &download->next;
 }
 
 /* While sending, with the lock held, which is given back where the driver must be asked: only who
  * sends takes something out of the list. */
 static bool is_done(struct tows_session *session, struct copy_state *copies,
-                    const struct later *later)
+                    const struct pending_download *download)
 {
-    if (later->buffer->marked) {
-        return tows_pinned_is_marked(later->buffer, session->driver);
+    if (download->buffer->marked) {
+        return tows_pinned_is_marked(download->buffer, session->driver);
     }
     tow_mutex_unlock(&copies->lock);
-    tows_session_enter(session, later->buffer->context); /* the courier's thread has none */
-    bool done = tows_pinned_is_marked(later->buffer, session->driver);
+    tows_session_enter(session, download->buffer->context); /* the courier's thread has none */
+    bool done = tows_pinned_is_marked(download->buffer, session->driver);
     tow_mutex_lock(&copies->lock);
     return done;
 }
@@ -399,28 +402,28 @@ static bool is_done(struct tows_session *session, struct copy_state *copies,
 /* While sending: in the order of their commands, those that are done. */
 static void send_done(struct tows_session *session, struct copy_state *copies)
 {
-    struct later *done = NULL, **done_end = &done;
+    struct pending_download *done = NULL, **done_end = &done;
     tow_mutex_lock(&copies->lock);
-    struct later **at = &copies->laters;
+    struct pending_download **at = &copies->pending;
     while (*at != NULL) {
-        struct later *later = *at;
-        if (!is_done(session, copies, later)) {
-            at = &later->next;
+        struct pending_download *download = *at;
+        if (!is_done(session, copies, download)) {
+            at = &download->next;
             continue;
         }
-        *at = later->next;
-        if (copies->laters_end == &later->next) {
-            copies->laters_end = at;
+        *at = download->next;
+        if (copies->pending_end == &download->next) {
+            copies->pending_end = at;
         }
-        *done_end = later;
-        done_end = &later->next;
+        *done_end = download;
+        done_end = &download->next;
     }
     tow_mutex_unlock(&copies->lock);
     *done_end = NULL;
     while (done != NULL) {
-        struct later *later = done;
-        done = later->next;
-        send_later(session, copies, later);
+        struct pending_download *download = done;
+        done = download->next;
+        send_pending(session, copies, download);
     }
 }
 
@@ -436,16 +439,17 @@ void tows_copy_flush(struct tows_session *session)
 }
 
 /* With the lock held: the first large one up to number `last` of a stream, or of its context. */
-static struct later *first_large(const struct copy_state *copies, uint32_t context, bool all,
-                                 uint64_t stream_id, CUstream stream, uint64_t last)
+static struct pending_download *first_large(const struct copy_state *copies, uint32_t context,
+                                            bool all, uint64_t stream_id, CUstream stream,
+                                            uint64_t last)
 {
-    struct later *later = copies->laters;
-    while (later != NULL && later->number <= last &&
-           (later->size < STAGE || later->buffer->context != context ||
-            (!all && (later->stream_id != stream_id || later->stream != stream)))) {
-        later = later->next;
+    struct pending_download *download = copies->pending;
+    while (download != NULL && download->number <= last &&
+           (download->size < STAGE || download->buffer->context != context ||
+            (!all && (download->stream_id != stream_id || download->stream != stream)))) {
+        download = download->next;
     }
-    return later != NULL && later->number <= last ? later : NULL;
+    return download != NULL && download->number <= last ? download : NULL;
 }
 
 /* The client waits for this call's reply, so it reads the line: while one buffer is sent, the
@@ -455,22 +459,22 @@ static void send_as_they_come(struct tows_serve *call, bool all, uint64_t stream
 {
     struct tows_session *session = call->session;
     struct copy_state *copies = copies_under_way(session);
-    struct later *later = NULL;
+    struct pending_download *download = NULL;
     CUresult status = CUDA_SUCCESS;
     if (copies == NULL) {
         return;
     }
     tow_mutex_lock(&copies->lock);
     uint64_t last = copies->number;
-    while (status == CUDA_SUCCESS && (later = first_large(copies, call->frame.context, all,
-                                                          stream_id, stream, last)) != NULL) {
-        later->awaited++;
+    while (status == CUDA_SUCCESS && (download = first_large(copies, call->frame.context, all,
+                                                             stream_id, stream, last)) != NULL) {
+        download->awaited++;
         tow_mutex_unlock(&copies->lock);
-        status = tow_drive(call->driver, cuEventSynchronize)(later->buffer->filled);
+        status = tow_drive(call->driver, cuEventSynchronize)(download->buffer->filled);
         tow_mutex_lock(&copies->lock);
-        later->awaited--;
-        if (later->finished && later->awaited == 0) {
-            download_release(copies, later); /* another thread sent it */
+        download->awaited--;
+        if (download->finished && download->awaited == 0) {
+            download_release(copies, download); /* another thread sent it */
         }
         tow_mutex_unlock(&copies->lock);
         tow_mutex_lock(&copies->sending);
@@ -520,33 +524,33 @@ bool tows_copy_drop_downloads(struct tows_session *session, uint32_t context, ui
     if (copies == NULL) {
         return true;
     }
-    struct later *dropped = NULL, **dropped_end = &dropped;
+    struct pending_download *dropped = NULL, **dropped_end = &dropped;
     tow_mutex_lock(&copies->sending);
     close_open(session, copies); /* the lanes read the context's memory */
     tow_mutex_lock(&copies->lock);
-    struct later **at = &copies->laters;
+    struct pending_download **at = &copies->pending;
     while (*at != NULL) {
-        struct later *later = *at;
-        if (later->buffer->context != context) {
-            at = &later->next;
+        struct pending_download *download = *at;
+        if (download->buffer->context != context) {
+            at = &download->next;
             continue;
         }
-        *at = later->next;
-        later->next = NULL;
-        *dropped_end = later;
-        dropped_end = &later->next;
+        *at = download->next;
+        download->next = NULL;
+        *dropped_end = download;
+        dropped_end = &download->next;
     }
-    copies->laters_end = at;
+    copies->pending_end = at;
     tow_mutex_unlock(&copies->lock);
     tow_mutex_unlock(&copies->sending);
     while (dropped != NULL) {
-        struct later *later = dropped;
-        dropped = later->next;
+        struct pending_download *download = dropped;
+        dropped = download->next;
         /* Without the lock: the device may wait for a host function, which takes it. */
-        tow_drive(session->driver, cuEventSynchronize)(later->buffer->filled);
+        tow_drive(session->driver, cuEventSynchronize)(download->buffer->filled);
         tow_mutex_lock(&copies->sending);
-        later->spread = false;
-        send_later(session, copies, later);
+        download->spread = false;
+        send_pending(session, copies, download);
         tow_mutex_unlock(&copies->sending);
     }
     return tows_pinned_drop_context(&copies->pinned, session, context, heir);
@@ -579,13 +583,13 @@ void tows_serve_cuMemcpyDtoHAsync_v2(struct tows_serve *call)
             call->malformed = true;
             return;
         }
-        struct tows_later_copy want = {.transfer = transfer,
-                                       .size = size,
-                                       .spread = spread,
-                                       .stream_id = stream_id,
-                                       .stream = stream,
-                                       .from = from};
-        tows_copy_later(call, &want);
+        struct tows_async_download want = {.transfer = transfer,
+                                           .size = size,
+                                           .spread = spread,
+                                           .stream_id = stream_id,
+                                           .stream = stream,
+                                           .from = from};
+        tows_copy_download_async(call, &want);
         return;
     }
     if (transfer != 0) {

@@ -17,7 +17,7 @@ CUresult tows_copy_download(struct tows_serve *call, CUdeviceptr from, uint64_t 
                             CUstream stream, uint32_t transfer, bool spread);
 
 /* A download whose bytes come when the device has them. */
-struct tows_later_copy {
+struct tows_async_download {
     uint32_t transfer;
     uint64_t size;      /* at most TOW_COPY_ASYNC_MAX */
     bool spread;        /* may leave over the lanes; a frame on the own line closes it */
@@ -28,7 +28,7 @@ struct tows_later_copy {
 };
 
 /* Begins it, in the call's context. If it fails the client is told that nothing comes. */
-void tows_copy_later(struct tows_serve *call, const struct tows_later_copy *want);
+void tows_copy_download_async(struct tows_serve *call, const struct tows_async_download *want);
 void tows_copy_tell_none_comes(struct tows_serve *call, uint32_t transfer);
 
 /* Sends the bytes of asynchronous downloads that the device has finished. Called before every reply

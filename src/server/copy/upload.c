@@ -18,7 +18,7 @@
 #include "gen/copy_server.h"
 #include "gen/event.h"
 #include "gen/stream.h"
-#include "server/copy/late.h"
+#include "server/copy/deferred_upload.h"
 #include "server/copy/pinned.h"
 #include "server/session/session.h"
 #include "server/copy/shape.h"
@@ -508,8 +508,8 @@ void tows_serve_cuMemcpyHtoDAsync_v2(struct tows_serve *call)
         call->malformed = true;
         return;
     }
-    if (form == TOW_COPY_LATE) {
-        tows_late_copy(call, to, size, stream);
+    if (form == TOW_COPY_DEFERRED) {
+        tows_deferred_upload_copy(call, to, size, stream);
         return;
     }
     if (form != TOW_COPY_BYTES && form != TOW_COPY_SPREAD) {

@@ -8,7 +8,7 @@
 #include "base/mutex.h"
 #include "base/thread.h"
 #include "server/copy/hostfn.h"
-#include "server/copy/late.h"
+#include "server/copy/deferred_upload.h"
 #include "server/copy/mirror.h"
 #include "server/session/session.h"
 #include "wire/control.h"
@@ -69,7 +69,7 @@ int tows_side_take(struct tows_session *session, const uint8_t *at, const struct
     case TOW_CONTROL_MIRROR:
         return tows_mirror_take(session, at + TOW_FRAME_HEADER, frame->length - TOW_FRAME_HEADER);
     case TOW_CONTROL_CALLBACK_BYTES:
-        return tows_late_take(session, at, frame);
+        return tows_deferred_upload_take(session, at, frame);
     case TOW_CONTROL_CALLBACK_DONE:
         error = tow_callback_done_decode(at, frame, &done);
         if (error == 0) {

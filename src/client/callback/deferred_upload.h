@@ -5,10 +5,10 @@
  * a program that changes it meanwhile races with the copy. Not so its host functions, which run
  * in the stream's order, before the copy. So a function of ours stands in the stream in front of
  * the copy, and sends the bytes when its turn comes, to where the copy reads them
- * (server/copy/late.h). No driver is called for that: it may wait for the very stream.
+ * (server/copy/deferred_upload.h). No driver is called for that: it may wait for the very stream.
  */
-#ifndef TOW_CLIENT_LATE_H
-#define TOW_CLIENT_LATE_H
+#ifndef TOW_CLIENT_DEFERRED_UPLOAD_H
+#define TOW_CLIENT_DEFERRED_UPLOAD_H
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -19,7 +19,7 @@
  * large, or too many are under way, or the server cannot do it. Else `ret_status` says what became
  * of it.
  */
-bool towc_late_upload(CUdeviceptr to, const void *from, size_t size, CUstream stream,
-                      CUresult *ret_status);
+bool towc_deferred_upload_put(CUdeviceptr to, const void *from, size_t size, CUstream stream,
+                              CUresult *ret_status);
 
 #endif
