@@ -102,8 +102,9 @@ static void forget(const struct tow_token *gone)
 
 static void *serve(void *arg)
 {
-    static const struct tows_kept_ops ops = {keep, get, forget};
-    static const struct tows_session_options options = {.id = 1, .in_process = true, .kept = &ops};
+    static const struct tows_export_ops ops = {keep, get, forget};
+    static const struct tows_session_options options = {
+        .id = 1, .in_process = true, .exports = &ops};
     tows_session_run(arg, &backend, &options);
     return NULL;
 }

@@ -70,26 +70,26 @@ static void users_are_peers(void **state)
     assert_text(ann, "user 1000");
 }
 
-/* A guest of that peer, in that state; NULL if there is no place. */
-static struct tows_guest *come(const char *peer, enum tows_guest_state state, unsigned places,
-                               unsigned each)
+/* A connection of that peer, in that state; NULL if there is no place. */
+static struct tows_pending_conn *come(const char *peer, enum tows_pending_conn_state state,
+                                      unsigned places, unsigned each)
 {
     int pair[2];
     assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM, 0, pair), 0);
     close(pair[1]);
-    struct tows_guest *guest = tows_guest_create(pair[0], TOW_TRANSPORT_UNIX, peer);
-    assert_non_null(guest);
-    guest->who = at(peer);
-    guest->state = state;
-    int error = tows_door_admit(&door, guest, places, each);
+    struct tows_pending_conn *conn = tows_pending_conn_create(pair[0], TOW_TRANSPORT_UNIX, peer);
+    assert_non_null(conn);
+    conn->who = at(peer);
+    conn->state = state;
+    int error = tows_door_admit(&door, conn, places, each);
     assert_true(error == 0 || error == -EBUSY);
-    return error == 0 ? guest : NULL;
+    return error == 0 ? conn : NULL;
 }
 
-static bool is_there(const struct tows_guest *wanted)
+static bool is_there(const struct tows_pending_conn *wanted)
 {
-    for (const struct tows_guest *guest = door.guests; guest != NULL; guest = guest->next) {
-        if (guest == wanted) {
+    for (const struct tows_pending_conn *conn = door.conns; conn != NULL; conn = conn->next) {
+        if (conn == wanted) {
             return true;
         }
     }
@@ -104,23 +104,23 @@ static void a_peer_takes_its_own_places(void **state)
 {
     (void)state;
     tows_door_init(&door);
-    struct tows_guest *other = come(B, TOW_GUEST_LEAVING, 100, 4);
-    struct tows_guest *program = come(A, TOW_GUEST_PROGRAM, 100, 4);
-    struct tows_guest *silent = come(A, TOW_GUEST_STRANGER, 100, 4);
-    struct tows_guest *answered = come(A, TOW_GUEST_ANSWERED, 100, 4);
-    struct tows_guest *leaving = come(A, TOW_GUEST_LEAVING, 100, 4);
-    come(A, TOW_GUEST_PROGRAM, 100, 4);
+    struct tows_pending_conn *other = come(B, TOW_CONN_LEAVING, 100, 4);
+    struct tows_pending_conn *program = come(A, TOW_CONN_PROGRAM, 100, 4);
+    struct tows_pending_conn *silent = come(A, TOW_CONN_STRANGER, 100, 4);
+    struct tows_pending_conn *answered = come(A, TOW_CONN_ANSWERED, 100, 4);
+    struct tows_pending_conn *leaving = come(A, TOW_CONN_LEAVING, 100, 4);
+    come(A, TOW_CONN_PROGRAM, 100, 4);
     assert_false(is_there(leaving));
     assert_true(is_there(answered));
-    come(A, TOW_GUEST_PROGRAM, 100, 4);
+    come(A, TOW_CONN_PROGRAM, 100, 4);
     assert_false(is_there(answered));
     assert_true(is_there(silent));
-    come(A, TOW_GUEST_PROGRAM, 100, 4);
+    come(A, TOW_CONN_PROGRAM, 100, 4);
     assert_false(is_there(silent));
-    assert_null(come(A, TOW_GUEST_STRANGER, 100, 4));
+    assert_null(come(A, TOW_CONN_STRANGER, 100, 4));
     assert_true(is_there(program) && is_there(other));
     assert_int_equal(door.count, 5);
-    assert_non_null(come(C, TOW_GUEST_STRANGER, 100, 4));
+    assert_non_null(come(C, TOW_CONN_STRANGER, 100, 4));
     tows_door_fini(&door);
     assert_null(door.callers);
 }
@@ -129,21 +129,21 @@ static void all_places_are_taken(void **state)
 {
     (void)state;
     tows_door_init(&door);
-    struct tows_guest *first = come(A, TOW_GUEST_STRANGER, 7, 0);
-    struct tows_guest *second = come(A, TOW_GUEST_STRANGER, 7, 0);
-    struct tows_guest *third = come(A, TOW_GUEST_STRANGER, 7, 0);
-    come(A, TOW_GUEST_PROGRAM, 7, 0);
-    struct tows_guest *alone = come(B, TOW_GUEST_STRANGER, 7, 0);
-    struct tows_guest *asked = come(C, TOW_GUEST_ANSWERED, 7, 0);
-    come(C, TOW_GUEST_PROGRAM, 7, 0);
+    struct tows_pending_conn *first = come(A, TOW_CONN_STRANGER, 7, 0);
+    struct tows_pending_conn *second = come(A, TOW_CONN_STRANGER, 7, 0);
+    struct tows_pending_conn *third = come(A, TOW_CONN_STRANGER, 7, 0);
+    come(A, TOW_CONN_PROGRAM, 7, 0);
+    struct tows_pending_conn *alone = come(B, TOW_CONN_STRANGER, 7, 0);
+    struct tows_pending_conn *asked = come(C, TOW_CONN_ANSWERED, 7, 0);
+    come(C, TOW_CONN_PROGRAM, 7, 0);
     /* Whoever was answered goes, whosever it is; then the peer that has most gives one. */
-    come(B, TOW_GUEST_STRANGER, 7, 0);
+    come(B, TOW_CONN_STRANGER, 7, 0);
     assert_false(is_there(asked));
-    come(B, TOW_GUEST_PROGRAM, 7, 0);
+    come(B, TOW_CONN_PROGRAM, 7, 0);
     assert_false(is_there(first));
     assert_true(is_there(second) && is_there(third) && is_there(alone));
     /* Now B would have as many as A: what it brings takes its own. */
-    come(B, TOW_GUEST_PROGRAM, 7, 0);
+    come(B, TOW_CONN_PROGRAM, 7, 0);
     assert_false(is_there(alone));
     assert_int_equal(door.count, 7);
     tows_door_fini(&door);
@@ -153,18 +153,18 @@ static void programs_that_wait_stay(void **state)
 {
     (void)state;
     tows_door_init(&door);
-    struct tows_guest *one = come(A, TOW_GUEST_PROGRAM, 2, 0);
-    struct tows_guest *two = come(A, TOW_GUEST_PROGRAM, 2, 0);
-    assert_null(come(B, TOW_GUEST_STRANGER, 2, 0));
+    struct tows_pending_conn *one = come(A, TOW_CONN_PROGRAM, 2, 0);
+    struct tows_pending_conn *two = come(A, TOW_CONN_PROGRAM, 2, 0);
+    assert_null(come(B, TOW_CONN_STRANGER, 2, 0));
     assert_false(tows_door_make_room(&door));
-    one->state = TOW_GUEST_GONE;
+    one->state = TOW_CONN_GONE;
     tows_door_sweep(&door);
     assert_int_equal(door.count, 1);
     assert_int_equal(two->caller->places, 1);
-    assert_non_null(come(B, TOW_GUEST_STRANGER, 2, 0));
-    two->state = TOW_GUEST_GONE;
+    assert_non_null(come(B, TOW_CONN_STRANGER, 2, 0));
+    two->state = TOW_CONN_GONE;
     tows_door_sweep(&door);
-    assert_non_null(come(A, TOW_GUEST_STRANGER, 2, 0));
+    assert_non_null(come(A, TOW_CONN_STRANGER, 2, 0));
     assert_int_equal(door.count, 2);
     tows_door_fini(&door);
 }

@@ -50,7 +50,7 @@ NAPS = {
     "src/nvml/state.c": (1, "another process's report"),
     "src/server/copy/download.c": (1, "an event of the GPU's"),
     "src/server/copy/upload.c": (2, "an event of the GPU's"),
-    "src/server/daemon/crew.c": (1, "workers' processes, with a limit"),
+    "src/server/daemon/worker_pool.c": (1, "workers' processes, with a limit"),
     "src/server/daemon/gauge.c": (1, "time: questions keep their distance"),
     "src/server/daemon/listener.c": (1, "descriptors that others have"),
     "src/server/daemon/worker.c": (1, "time: a session that has no client any more gets some"),

@@ -11,7 +11,7 @@
 #include "client/stream/context.h"
 #include "client/callback/hostfn.h"
 #include "client/hostmem/memory.h"
-#include "client/link/greet.h"
+#include "client/link/hello.h"
 #include "client/link/side.h"
 #include "client/stream/stream.h"
 #include "gen/copy.h"
@@ -138,7 +138,7 @@ bool towc_deferred_upload_put(CUdeviceptr to, const void *from, size_t size, CUs
     if (*ret_status != CUDA_SUCCESS) {
         return true;
     }
-    if (!towc_greet_may_call(context->link, TOW_FN_cuMemcpyHtoDAsync_v2) ||
+    if (!towc_hello_may_call(context->link, TOW_FN_cuMemcpyHtoDAsync_v2) ||
         !take_room(context->link, size)) {
         return false;
     }

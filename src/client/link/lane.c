@@ -46,7 +46,7 @@ static void lane_ended(void *user, int error)
 }
 
 /* The server takes the connection as one of ours. */
-static int lane_greet(struct tow_line *line, const struct tow_lane *lane)
+static int lane_hello(struct tow_line *line, const struct tow_lane *lane)
 {
     int64_t deadline = tow_time_deadline(OPEN_NS);
     uint8_t *out = NULL;
@@ -84,7 +84,7 @@ int towc_lane_connect(const char *address, const struct tow_lane *lane, char *wh
     struct tow_line *line = NULL;
     int error = tow_transport_connect(address, tow_time_deadline(OPEN_NS), why, why_size, &line);
     if (error == 0) {
-        error = lane_greet(line, lane);
+        error = lane_hello(line, lane);
     }
     if (error < 0) {
         tow_line_close(line);

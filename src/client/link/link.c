@@ -14,7 +14,7 @@
 #include "base/mutex.h"
 #include "base/thread.h"
 #include "client/link/further.h"
-#include "client/link/greet.h"
+#include "client/link/hello.h"
 #include "client/session/thread.h"
 #include "wire/control.h"
 
@@ -454,7 +454,7 @@ static CUresult look_closely(const struct towc_link *link, unsigned fn, size_t b
     if (bytes >= TOW_LINK_ROOM) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    return towc_greet_may_call(link, fn) ? CUDA_SUCCESS : CUDA_ERROR_NOT_SUPPORTED;
+    return towc_hello_may_call(link, fn) ? CUDA_SUCCESS : CUDA_ERROR_NOT_SUPPORTED;
 }
 
 CUresult towc_call_begin_on(struct towc_call *call, struct towc_link *link, uint32_t context,

@@ -80,7 +80,7 @@ struct towc_link {
         lost; /* CUresult that every call gets once the server is gone; 0 while it is there */
 
     /* A command's body has fewer bytes. 0 where each call is looked at more closely: the server is
-     * lost, or lacks functions (client/link/greet.h). One comparison for all three. */
+     * lost, or lacks functions (client/link/hello.h). One comparison for all three. */
     atomic_size_t room;
     uint8_t *lacking; /* owned; a bit for each function that the server lacks; NULL: none */
 

@@ -11,7 +11,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/thread.h"
-#include "client/link/greet.h"
+#include "client/link/hello.h"
 #include "client/link/lane.h"
 #include "client/link/self.h"
 #include "client/link/share.h"
@@ -143,7 +143,7 @@ static int read_welcome(struct towc_link *link, struct tow_patience *patience, c
     if (error < 0) {
         return error;
     }
-    if (towc_greet_take_lacking(link) < 0) {
+    if (towc_hello_take_lacking(link) < 0) {
         snprintf(why, why_size, "memory is used up");
         return -ENOMEM;
     }
@@ -265,7 +265,7 @@ int towc_link_open(const char *address, unsigned index, struct towc_link **ret_l
     tow_patience_begin(&patience, address, say_that_we_wait);
     struct tow_retry retry = {0};
     struct tow_preface hello = {0};
-    int error = towc_greet_make(index, towc_lane_wanted(link) > 0, &hello);
+    int error = towc_hello_make(index, towc_lane_wanted(link) > 0, &hello);
     if (error < 0) {
         snprintf(why, why_size, "cannot make a hello for %s: %s", address, strerror(-error));
     } else {
@@ -282,7 +282,7 @@ int towc_link_open(const char *address, unsigned index, struct towc_link **ret_l
         link->line = NULL;
         error = be_welcomed(link, &hello, &patience, why, why_size);
     }
-    towc_greet_free(&hello);
+    towc_hello_free(&hello);
     if (error < 0) {
         towc_link_close(link);
         return error;

@@ -10,7 +10,7 @@
 void tows_door_init(struct tows_door *door)
 {
     *door = (struct tows_door){0};
-    door->end = &door->guests;
+    door->end = &door->conns;
 }
 
 static struct tows_caller *find_caller(struct tows_door *door, const struct tows_who *who)
@@ -40,36 +40,36 @@ static void forget_caller(struct tows_door *door, struct tows_caller *caller)
     free(caller);
 }
 
-/* Takes the guest at `at` out of the list and frees it. */
-static void door_remove(struct tows_door *door, struct tows_guest **at)
+/* Takes the connection at `at` out of the list and frees it. */
+static void door_remove(struct tows_door *door, struct tows_pending_conn **at)
 {
-    struct tows_guest *guest = *at;
-    *at = guest->next;
-    if (door->end == &guest->next) {
+    struct tows_pending_conn *conn = *at;
+    *at = conn->next;
+    if (door->end == &conn->next) {
         door->end = at;
     }
     door->count--;
-    if (--guest->caller->places == 0) {
-        forget_caller(door, guest->caller);
+    if (--conn->caller->places == 0) {
+        forget_caller(door, conn->caller);
     }
-    tows_guest_destroy(guest);
+    tows_pending_conn_destroy(conn);
 }
 
 /* The lower, the sooner it goes; a program that waits for its worker never does. */
 enum { RANK_GONE, RANK_LEAVING, RANK_ANSWERED, RANK_STRANGER, RANK_ASKED, RANK_STAYS };
 
-static int door_rank(const struct tows_guest *guest)
+static int door_rank(const struct tows_pending_conn *conn)
 {
-    switch (guest->state) {
-    case TOW_GUEST_GONE:
+    switch (conn->state) {
+    case TOW_CONN_GONE:
         return RANK_GONE;
-    case TOW_GUEST_LEAVING:
+    case TOW_CONN_LEAVING:
         return RANK_LEAVING;
-    case TOW_GUEST_ANSWERED:
+    case TOW_CONN_ANSWERED:
         return RANK_ANSWERED;
-    case TOW_GUEST_STRANGER:
+    case TOW_CONN_STRANGER:
         return RANK_STRANGER;
-    case TOW_GUEST_ASKED:
+    case TOW_CONN_ASKED:
         return RANK_ASKED;
     default:
         return RANK_STAYS;
@@ -77,12 +77,12 @@ static int door_rank(const struct tows_guest *guest)
 }
 
 /* The oldest of those with the lowest rank, below `limit`, of one peer or (NULL) of all. */
-static struct tows_guest **find_least(struct tows_door *door, const struct tows_caller *caller,
-                                      int limit)
+static struct tows_pending_conn **find_least(struct tows_door *door,
+                                             const struct tows_caller *caller, int limit)
 {
-    struct tows_guest **least = NULL;
+    struct tows_pending_conn **least = NULL;
     int lowest = limit;
-    for (struct tows_guest **at = &door->guests; *at != NULL; at = &(*at)->next) {
+    for (struct tows_pending_conn **at = &door->conns; *at != NULL; at = &(*at)->next) {
         int rank = door_rank(*at);
         if (rank < lowest && (caller == NULL || (*at)->caller == caller)) {
             lowest = rank;
@@ -103,7 +103,7 @@ static struct tows_caller *door_greediest(struct tows_door *door)
 
 bool tows_door_make_room(struct tows_door *door)
 {
-    struct tows_guest **least = find_least(door, NULL, RANK_STRANGER);
+    struct tows_pending_conn **least = find_least(door, NULL, RANK_STRANGER);
     struct tows_caller *most = door_greediest(door);
     if (least == NULL && most != NULL) {
         least = find_least(door, most, RANK_STAYS);
@@ -130,19 +130,19 @@ static void tell_once(struct tows_caller *caller, uint64_t most)
     }
 }
 
-int tows_door_admit(struct tows_door *door, struct tows_guest *guest, uint64_t places,
+int tows_door_admit(struct tows_door *door, struct tows_pending_conn *conn, uint64_t places,
                     uint64_t per_peer)
 {
-    struct tows_caller *caller = find_caller(door, &guest->who);
+    struct tows_caller *caller = find_caller(door, &conn->who);
     if (caller == NULL) {
-        tows_guest_destroy(guest);
+        tows_pending_conn_destroy(conn);
         return -ENOMEM;
     }
     /* It counts from here on, so that nobody forgets its peer meanwhile. */
     caller->places++;
     bool room = true;
     if (per_peer != 0 && caller->places > per_peer) {
-        struct tows_guest **least = find_least(door, caller, RANK_STAYS);
+        struct tows_pending_conn **least = find_least(door, caller, RANK_STAYS);
         tell_once(caller, per_peer);
         room = least != NULL;
         if (room) {
@@ -156,20 +156,20 @@ int tows_door_admit(struct tows_door *door, struct tows_guest *guest, uint64_t p
         if (--caller->places == 0) {
             forget_caller(door, caller);
         }
-        tows_guest_destroy(guest);
+        tows_pending_conn_destroy(conn);
         return -EBUSY;
     }
-    guest->caller = caller;
-    *door->end = guest;
-    door->end = &guest->next;
+    conn->caller = caller;
+    *door->end = conn;
+    door->end = &conn->next;
     door->count++;
     return 0;
 }
 
 void tows_door_sweep(struct tows_door *door)
 {
-    for (struct tows_guest **at = &door->guests; *at != NULL;) {
-        if ((*at)->state == TOW_GUEST_GONE) {
+    for (struct tows_pending_conn **at = &door->conns; *at != NULL;) {
+        if ((*at)->state == TOW_CONN_GONE) {
             door_remove(door, at);
         } else {
             at = &(*at)->next;
@@ -179,7 +179,7 @@ void tows_door_sweep(struct tows_door *door)
 
 void tows_door_fini(struct tows_door *door)
 {
-    while (door->guests != NULL) {
-        door_remove(door, &door->guests);
+    while (door->conns != NULL) {
+        door_remove(door, &door->conns);
     }
 }

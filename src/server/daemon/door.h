@@ -11,7 +11,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "server/daemon/guest.h"
+#include "server/daemon/pending_conn.h"
 #include "server/daemon/who.h"
 
 /* One peer, for as long as it has places. */
@@ -27,23 +27,24 @@ struct tows_caller {
 };
 
 struct tows_door {
-    struct tows_guest *guests; /* owned; oldest first */
-    struct tows_guest **end;   /* where the next is put */
+    struct tows_pending_conn *conns; /* owned; oldest first */
+    struct tows_pending_conn **end;  /* where the next is put */
     unsigned count;
     struct tows_caller *callers; /* owned */
 };
 
 void tows_door_init(struct tows_door *door);
 
-/* Gives the guest, which it owns from now on, a place: at most `places` are taken then, at most
- * `per_peer` (0: as many as there are) by its peer. -EBUSY: none can be had, the guest is gone. */
-int tows_door_admit(struct tows_door *door, struct tows_guest *guest, uint64_t places,
+/* Gives the connection, which it owns from now on, a place: at most `places` are taken then, at
+ * most `per_peer` (0: as many as there are) by its peer. -EBUSY: none can be had, the connection is
+ * gone. */
+int tows_door_admit(struct tows_door *door, struct tows_pending_conn *conn, uint64_t places,
                     uint64_t per_peer);
 
-/* Closes the guest that matters least; false if there is none but programs that wait. */
+/* Closes the connection that matters least; false if there is none but programs that wait. */
 bool tows_door_make_room(struct tows_door *door);
 
-/* Frees the guests that are gone. */
+/* Frees the connections that are gone. */
 void tows_door_sweep(struct tows_door *door);
 void tows_door_fini(struct tows_door *door);
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The listener's loop: sockets, signals, guests, workers. */
+/* The listener's loop: sockets, signals, connections, workers. */
 #include "server/daemon/listener.h"
 
 #include <errno.h>
@@ -17,9 +17,9 @@
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/log.h"
-#include "server/daemon/crew.h"
+#include "server/daemon/worker_pool.h"
 #include "server/daemon/door.h"
-#include "server/daemon/guest.h"
+#include "server/daemon/pending_conn.h"
 #include "server/daemon/status.h"
 #include "server/daemon/systemd.h"
 #include "server/daemon/walls.h"
@@ -35,9 +35,9 @@ enum {
 
 /* Whose event a poll entry is. */
 struct source {
-    struct tow_listener *listener; /* borrowed */
-    struct tows_worker *worker;    /* borrowed */
-    struct tows_guest *guest;      /* borrowed */
+    struct tow_listener *listener;  /* borrowed */
+    struct tows_worker *worker;     /* borrowed */
+    struct tows_pending_conn *conn; /* borrowed */
 };
 
 struct server {
@@ -46,7 +46,7 @@ struct server {
     char **argv;                                   /* borrowed */
     struct tow_listener *listeners[LISTENERS_MAX]; /* owned */
     unsigned listener_count;
-    struct tows_crew crew;
+    struct tows_worker_pool pool;
     struct tows_door door;
     unsigned round;  /* of listener_balance */
     unsigned starts; /* how many workers may start at once */
@@ -133,7 +133,7 @@ static int start_listening(struct server *server)
     return add_address(server, address);
 }
 
-/* ---- guests ---- */
+/* ---- connections ---- */
 
 static void accept_all(struct server *server, struct tow_listener *listener)
 {
@@ -153,10 +153,10 @@ static void accept_all(struct server *server, struct tow_listener *listener)
             }
             return;
         }
-        struct tows_guest *guest = tows_guest_create(fd, listener->kind, peer);
-        if (guest != NULL) {
+        struct tows_pending_conn *conn = tows_pending_conn_create(fd, listener->kind, peer);
+        if (conn != NULL) {
             uint64_t places = server->config.places > 0 ? server->config.places : 1;
-            tows_door_admit(&server->door, guest, places, server->config.places_per_peer);
+            tows_door_admit(&server->door, conn, places, server->config.places_per_peer);
         }
     }
 }
@@ -164,50 +164,51 @@ static void accept_all(struct server *server, struct tow_listener *listener)
 static unsigned count_waiting(const struct server *server, const char *key)
 {
     unsigned count = 0;
-    for (const struct tows_guest *guest = server->door.guests; guest != NULL; guest = guest->next) {
-        count += guest->state == TOW_GUEST_PROGRAM && (key == NULL || strcmp(guest->key, key) == 0);
+    for (const struct tows_pending_conn *conn = server->door.conns; conn != NULL;
+         conn = conn->next) {
+        count += conn->state == TOW_CONN_PROGRAM && (key == NULL || strcmp(conn->key, key) == 0);
     }
     return count;
 }
 
 /* A report waits, for a moment, for numbers that were taken after the question. */
-static bool has_numbers(struct server *server, struct tows_guest *guest)
+static bool has_numbers(struct server *server, struct tows_pending_conn *conn)
 {
-    if (guest->at_hand || guest->present) {
+    if (conn->at_hand || conn->present) {
         return true;
     }
-    if (guest->ticket == 0) {
-        guest->ticket = tows_gauge_ask(&server->gauge);
-        guest->until_ns = tow_time_deadline(NUMBERS_MS * TOW_TIME_MS);
+    if (conn->ticket == 0) {
+        conn->ticket = tows_gauge_ask(&server->gauge);
+        conn->until_ns = tow_time_deadline(NUMBERS_MS * TOW_TIME_MS);
     }
-    return guest->ticket == 0 || tows_gauge_has(&server->gauge, guest->ticket) ||
-           tow_time_passed(guest->until_ns);
+    return conn->ticket == 0 || tows_gauge_has(&server->gauge, conn->ticket) ||
+           tow_time_passed(conn->until_ns);
 }
 
-static void answer_status(struct server *server, struct tows_guest *guest)
+static void answer_status(struct server *server, struct tows_pending_conn *conn)
 {
-    if (guest->present) {
-        tows_guest_report(guest, "{}", 2);
+    if (conn->present) {
+        tows_pending_conn_report(conn, "{}", 2);
         return;
     }
     struct tows_status_source source = {
-        .crew = &server->crew,
+        .pool = &server->pool,
         .gauge = &server->gauge,
         .config = &server->config,
         .listeners = server->listeners,
         .listener_count = server->listener_count,
         .waiting = count_waiting(server, NULL),
-        .who = guest->who,
+        .who = conn->who,
         .draining = server->draining,
-        .all = tows_who_rules(&guest->who, server->owner),
+        .all = tows_who_rules(&conn->who, server->owner),
         .started_ns = server->started_ns,
     };
     struct tow_buf json;
     tow_buf_init(&json, STATUS_MAX);
     if (tows_status_write(&source, &json) == 0) {
-        tows_guest_report(guest, (const char *)json.data, json.size);
+        tows_pending_conn_report(conn, (const char *)json.data, json.size);
     } else {
-        tows_guest_refuse(guest, TOW_REFUSE_FAILED, "the report does not fit into a frame");
+        tows_pending_conn_refuse(conn, TOW_REFUSE_FAILED, "the report does not fit into a frame");
     }
     tow_buf_fini(&json);
 }
@@ -225,15 +226,15 @@ static uint64_t sessions_per_peer(const struct tows_config *config)
 /* A program that this server has no session left for is told so, and so is one whose peer has all
  * places that may be used for waiting: there is room for whoever says its first words. False: it
  * may wait. */
-static bool listener_turns_away(struct server *server, struct tows_guest *guest, unsigned busy,
-                                unsigned waiting)
+static bool listener_turns_away(struct server *server, struct tows_pending_conn *conn,
+                                unsigned busy, unsigned waiting)
 {
     const struct tows_config *config = &server->config;
     char sentence[320], text[TOW_WHO_TEXT_MAX];
     uint64_t most = config->max_sessions, each = sessions_per_peer(config);
     uint64_t places = config->places > 0 ? config->places : 1, own = config->places_per_peer;
     own = own != 0 && own < places ? own : places;
-    const struct tows_caller *caller = guest->caller;
+    const struct tows_caller *caller = conn->caller;
     if (busy >= most) {
         snprintf(sentence, sizeof sentence,
                  "the server is full: it serves %llu programs already; try again when one has "
@@ -243,50 +244,51 @@ static bool listener_turns_away(struct server *server, struct tows_guest *guest,
         snprintf(sentence, sizeof sentence,
                  "the server has no more room for %s: it serves %llu programs from there already; "
                  "try again when one has ended, or raise sessions-per-peer there",
-                 tows_who_text(&guest->who, text), (unsigned long long)each);
+                 tows_who_text(&conn->who, text), (unsigned long long)each);
     } else if (caller->waiting > own - own / 4 || waiting > places - places / 4) {
         snprintf(sentence, sizeof sentence,
                  "the server has no more room for %s: too many programs wait for workers already; "
                  "try again soon, or raise places-per-peer or places there",
-                 tows_who_text(&guest->who, text));
+                 tows_who_text(&conn->who, text));
     } else {
         return false;
     }
-    tows_guest_refuse(guest, TOW_REFUSE_BUSY, sentence);
+    tows_pending_conn_refuse(conn, TOW_REFUSE_BUSY, sentence);
     return true;
 }
 
 /* Looks at who waits: all of them know how many sessions their peers have, when it has ended. */
 static void listener_sort_out(struct server *server)
 {
-    struct tows_crew *crew = &server->crew;
-    unsigned busy = tows_crew_count(crew, TOW_WORKER_BUSY, NULL), waiting = 0;
+    struct tows_worker_pool *pool = &server->pool;
+    unsigned busy = tows_worker_pool_count(pool, TOW_WORKER_BUSY, NULL), waiting = 0;
     server->round++;
-    for (struct tows_guest *guest = server->door.guests; guest != NULL; guest = guest->next) {
-        struct tows_caller *caller = guest->caller;
-        if (guest->state != TOW_GUEST_PROGRAM) {
+    for (struct tows_pending_conn *conn = server->door.conns; conn != NULL; conn = conn->next) {
+        struct tows_caller *caller = conn->caller;
+        if (conn->state != TOW_CONN_PROGRAM) {
             continue;
         }
         if (caller->round != server->round) {
             caller->round = server->round;
-            caller->sessions = tows_crew_count_for(crew, TOW_WORKER_BUSY, &caller->who);
+            caller->sessions = tows_worker_pool_count_for(pool, TOW_WORKER_BUSY, &caller->who);
             caller->waiting = 0;
         }
-        if (strcmp(crew->backend, "soft") == 0 && strncmp(guest->key, "slot=", 5) != 0) {
+        if (strcmp(pool->backend, "soft") == 0 && strncmp(conn->key, "slot=", 5) != 0) {
             /* No variable of the driver means anything to the software GPU: any worker will do. */
-            char *slot = strstr(guest->key, "\nslot=");
-            memmove(guest->key, slot == NULL ? "" : slot + 1,
+            char *slot = strstr(conn->key, "\nslot=");
+            memmove(conn->key, slot == NULL ? "" : slot + 1,
                     slot == NULL ? 1 : strlen(slot + 1) + 1);
         }
         if (server->draining) {
-            tows_guest_refuse(guest, TOW_REFUSE_FAILED,
-                              "the server is being drained: it serves no new programs and ends "
-                              "with its last session; name another server");
+            tows_pending_conn_refuse(
+                conn, TOW_REFUSE_FAILED,
+                "the server is being drained: it serves no new programs and ends "
+                "with its last session; name another server");
             continue;
         }
         caller->waiting++;
         waiting++;
-        if (listener_turns_away(server, guest, busy, waiting)) {
+        if (listener_turns_away(server, conn, busy, waiting)) {
             caller->waiting--;
             waiting--;
         }
@@ -295,35 +297,35 @@ static void listener_sort_out(struct server *server)
 
 /* Whose turn it is: a program of the peer that has fewest sessions, then of the one that was served
  * longest ago, then the one that came first. */
-static bool comes_before(const struct tows_guest *one, const struct tows_guest *other)
+static bool comes_before(const struct tows_pending_conn *one, const struct tows_pending_conn *other)
 {
     const struct tows_caller *a = one->caller, *b = other->caller;
     return a->sessions != b->sessions ? a->sessions < b->sessions : a->served_ns < b->served_ns;
 }
 
 /* Whoever waits gets a worker that is ready for it. */
-static void listener_place(struct server *server)
+static void listener_assign(struct server *server)
 {
-    struct tows_crew *crew = &server->crew;
-    unsigned busy = tows_crew_count(crew, TOW_WORKER_BUSY, NULL);
-    while (tows_crew_count(crew, TOW_WORKER_IDLE, NULL) > 0) {
-        struct tows_guest *next = NULL;
-        for (struct tows_guest *guest = server->door.guests; guest != NULL; guest = guest->next) {
-            if (guest->state == TOW_GUEST_PROGRAM && (next == NULL || comes_before(guest, next)) &&
-                tows_crew_idle(crew, guest->key) != NULL) {
-                next = guest;
+    struct tows_worker_pool *pool = &server->pool;
+    unsigned busy = tows_worker_pool_count(pool, TOW_WORKER_BUSY, NULL);
+    while (tows_worker_pool_count(pool, TOW_WORKER_IDLE, NULL) > 0) {
+        struct tows_pending_conn *next = NULL;
+        for (struct tows_pending_conn *conn = server->door.conns; conn != NULL; conn = conn->next) {
+            if (conn->state == TOW_CONN_PROGRAM && (next == NULL || comes_before(conn, next)) &&
+                tows_worker_pool_idle(pool, conn->key) != NULL) {
+                next = conn;
             }
         }
         if (next == NULL) {
             return;
         }
-        struct tows_worker *worker = tows_crew_idle(crew, next->key);
-        if (tows_guest_has_gone(next)) {
-            next->state = TOW_GUEST_GONE;
+        struct tows_worker *worker = tows_worker_pool_idle(pool, next->key);
+        if (tows_pending_conn_has_gone(next)) {
+            next->state = TOW_CONN_GONE;
         } else if (!listener_turns_away(server, next, busy, 0) &&
-                   tows_crew_hand(crew, worker, next->fd, next->kind, next->peer, &next->who) ==
-                       0) {
-            next->state = TOW_GUEST_GONE;
+                   tows_worker_pool_assign(pool, worker, next->fd, next->kind, next->peer,
+                                           &next->who) == 0) {
+            next->state = TOW_CONN_GONE;
             next->caller->served_ns = tow_time_now_ns();
             next->caller->sessions++;
             busy++;
@@ -335,10 +337,10 @@ static void refuse_waiting(struct server *server, const char *key)
 {
     char sentence[TOW_SENTENCE_MAX];
     snprintf(sentence, sizeof sentence, "the server could not start a worker: %s",
-             server->crew.failure);
-    for (struct tows_guest *guest = server->door.guests; guest != NULL; guest = guest->next) {
-        if (guest->state == TOW_GUEST_PROGRAM && strcmp(guest->key, key) == 0) {
-            tows_guest_refuse(guest, TOW_REFUSE_FAILED, sentence);
+             server->pool.failure);
+    for (struct tows_pending_conn *conn = server->door.conns; conn != NULL; conn = conn->next) {
+        if (conn->state == TOW_CONN_PROGRAM && strcmp(conn->key, key) == 0) {
+            tows_pending_conn_refuse(conn, TOW_REFUSE_FAILED, sentence);
         }
     }
 }
@@ -347,25 +349,26 @@ static void refuse_waiting(struct server *server, const char *key)
  * one peer, so that each is soon ready and nobody waits for all of another's. */
 static void listener_start(struct server *server)
 {
-    struct tows_crew *crew = &server->crew;
+    struct tows_worker_pool *pool = &server->pool;
     uint64_t most = server->config.max_sessions + server->config.idle_workers;
-    unsigned starting = tows_crew_count(crew, TOW_WORKER_STARTING, NULL);
-    for (struct tows_guest *guest = server->door.guests; guest != NULL; guest = guest->next) {
-        if (guest->state != TOW_GUEST_PROGRAM) {
+    unsigned starting = tows_worker_pool_count(pool, TOW_WORKER_STARTING, NULL);
+    for (struct tows_pending_conn *conn = server->door.conns; conn != NULL; conn = conn->next) {
+        if (conn->state != TOW_CONN_PROGRAM) {
             continue;
         }
-        if (starting >= server->starts || tows_crew_size(crew) >= most) {
+        if (starting >= server->starts || tows_worker_pool_size(pool) >= most) {
             return;
         }
-        if (tows_crew_count(crew, TOW_WORKER_STARTING, guest->key) >=
-                count_waiting(server, guest->key) ||
-            tows_crew_count_for(crew, TOW_WORKER_STARTING, &guest->who) >= server->starts / 2) {
+        if (tows_worker_pool_count(pool, TOW_WORKER_STARTING, conn->key) >=
+                count_waiting(server, conn->key) ||
+            tows_worker_pool_count_for(pool, TOW_WORKER_STARTING, &conn->who) >=
+                server->starts / 2) {
             continue;
         }
-        int error = tows_crew_start(crew, guest->key, &guest->who);
+        int error = tows_worker_pool_start(pool, conn->key, &conn->who);
         if (error < 0) {
-            snprintf(crew->failure, sizeof crew->failure, "%s", strerror(-error));
-            refuse_waiting(server, guest->key);
+            snprintf(pool->failure, sizeof pool->failure, "%s", strerror(-error));
+            refuse_waiting(server, conn->key);
         } else {
             starting++;
         }
@@ -376,44 +379,44 @@ static void listener_start(struct server *server)
  * ended. */
 static void listener_balance(struct server *server)
 {
-    struct tows_crew *crew = &server->crew;
-    for (struct tows_guest *guest = server->door.guests; guest != NULL; guest = guest->next) {
-        if (guest->state == TOW_GUEST_ASKED) {
-            if (has_numbers(server, guest)) {
-                answer_status(server, guest);
+    struct tows_worker_pool *pool = &server->pool;
+    for (struct tows_pending_conn *conn = server->door.conns; conn != NULL; conn = conn->next) {
+        if (conn->state == TOW_CONN_ASKED) {
+            if (has_numbers(server, conn)) {
+                answer_status(server, conn);
             }
-        } else if (guest->state == TOW_GUEST_LANE) {
+        } else if (conn->state == TOW_CONN_LANE) {
             /* The worker looks at its key. */
-            tows_crew_lane(crew, guest->session, guest->fd, guest->kind);
-            guest->state = TOW_GUEST_GONE;
+            tows_worker_pool_lane(pool, conn->session, conn->fd, conn->kind);
+            conn->state = TOW_CONN_GONE;
         }
     }
     if (count_waiting(server, NULL) > 0) {
         listener_sort_out(server);
-        listener_place(server);
+        listener_assign(server);
         listener_start(server);
     }
     /* One worker at least is tried at the start: it tells which GPUs there are. */
     uint64_t ahead = server->draining ? 0 : server->config.idle_workers;
-    if (ahead == 0 && !crew->opened) {
+    if (ahead == 0 && !pool->opened) {
         ahead = 1;
     }
-    unsigned have =
-        tows_crew_count(crew, TOW_WORKER_STARTING, "") + tows_crew_count(crew, TOW_WORKER_IDLE, "");
-    while (have < ahead && tow_time_now_ns() >= crew->retry_ns) {
-        int error = tows_crew_start(crew, "", NULL);
+    unsigned have = tows_worker_pool_count(pool, TOW_WORKER_STARTING, "") +
+                    tows_worker_pool_count(pool, TOW_WORKER_IDLE, "");
+    while (have < ahead && tow_time_now_ns() >= pool->retry_ns) {
+        int error = tows_worker_pool_start(pool, "", NULL);
         if (error < 0) {
             tow_log(TOW_AREA_SERVER, TOW_LOG_WARN, "a worker cannot be started: %s",
                     strerror(-error));
-            crew->retry_ns = tow_time_deadline(5 * TOW_TIME_S);
+            pool->retry_ns = tow_time_deadline(5 * TOW_TIME_S);
             break;
         }
         have++;
     }
-    for (struct tows_worker *worker = crew->workers; worker != NULL; worker = worker->next) {
+    for (struct tows_worker *worker = pool->workers; worker != NULL; worker = worker->next) {
         if ((worker->state == TOW_WORKER_IDLE || worker->state == TOW_WORKER_STARTING) &&
             worker->key[0] != '\0' && count_waiting(server, worker->key) == 0) {
-            tows_crew_end(worker);
+            tows_worker_pool_end(worker);
         }
     }
 }
@@ -437,12 +440,12 @@ static void tell_ready_fd(struct server *server, const char *word, const char *t
 
 static void listener_announce(struct server *server)
 {
-    const struct tows_crew *crew = &server->crew;
-    if (server->announced || !crew->opened) {
+    const struct tows_worker_pool *pool = &server->pool;
+    if (server->announced || !pool->opened) {
         return;
     }
     server->announced = true;
-    if (strcmp(crew->backend, "cuda") == 0 &&
+    if (strcmp(pool->backend, "cuda") == 0 &&
         tows_gauge_start(&server->gauge, server->config.device) < 0) {
         tow_log(TOW_AREA_SERVER, TOW_LOG_WARN, "the GPUs' state cannot be watched");
     }
@@ -450,15 +453,15 @@ static void listener_announce(struct server *server)
     for (unsigned i = 0; i < server->listener_count; i++) {
         tow_log(TOW_AREA_SERVER, TOW_LOG_INFO, "listens on %s", server->listeners[i]->address);
     }
-    if (crew->pageable) {
+    if (pool->pageable) {
         tow_log(TOW_AREA_SERVER, TOW_LOG_WARN,
                 "the GPU can reach pageable memory (HMM or ATS): kernels of a client can read and "
                 "write all memory of their worker; load nvidia-uvm with uvm_disable_hmm=1, unless "
                 "you trust whoever may connect");
     }
-    tow_log(TOW_AREA_SERVER, TOW_LOG_INFO, "serves %s: %s", crew->backend, crew->description);
-    char text[sizeof crew->backend + sizeof crew->description + 8];
-    snprintf(text, sizeof text, "%s %s", crew->backend, crew->description);
+    tow_log(TOW_AREA_SERVER, TOW_LOG_INFO, "serves %s: %s", pool->backend, pool->description);
+    char text[sizeof pool->backend + sizeof pool->description + 8];
+    snprintf(text, sizeof text, "%s %s", pool->backend, pool->description);
     tell_ready_fd(server, "ready", text);
     char state[sizeof text + 32];
     snprintf(state, sizeof state, "READY=1\nSTATUS=Serving %s", text);
@@ -468,16 +471,16 @@ static void listener_announce(struct server *server)
 static void worker_failed(struct server *server, const char *key)
 {
     refuse_waiting(server, key);
-    if (server->crew.opened) {
+    if (server->pool.opened) {
         tow_log(TOW_AREA_SERVER, TOW_LOG_WARN, "a worker could not start: %s",
-                server->crew.failure);
+                server->pool.failure);
         return;
     }
     /* It has never worked: whoever started this server should know now. */
     if (server->config.ready_fd == 0) {
-        tow_log(TOW_AREA_SERVER, TOW_LOG_ERROR, "%s", server->crew.failure);
+        tow_log(TOW_AREA_SERVER, TOW_LOG_ERROR, "%s", server->pool.failure);
     }
-    tell_ready_fd(server, "failed", server->crew.failure);
+    tell_ready_fd(server, "failed", server->pool.failure);
     server->failed = true;
     server->stop = true;
 }
@@ -506,10 +509,10 @@ static void listener_reload(struct server *server)
         server->config = config;
         tow_log_configure(config.log[0] == '\0' ? "info" : config.log);
         /* Workers that were started ahead have the old settings. */
-        for (struct tows_worker *worker = server->crew.workers; worker != NULL;
+        for (struct tows_worker *worker = server->pool.workers; worker != NULL;
              worker = worker->next) {
             if (worker->state != TOW_WORKER_BUSY) {
-                tows_crew_end(worker);
+                tows_worker_pool_end(worker);
             }
         }
         tow_log(TOW_AREA_SERVER, TOW_LOG_INFO, "the settings were read again");
@@ -523,7 +526,7 @@ static void listener_drain(struct server *server)
         server->draining = true;
         tow_log(TOW_AREA_SERVER, TOW_LOG_INFO,
                 "is being drained: serves no new programs and ends with the last of %u sessions",
-                tows_crew_count(&server->crew, TOW_WORKER_BUSY, NULL));
+                tows_worker_pool_count(&server->pool, TOW_WORKER_BUSY, NULL));
         tows_systemd_notify("STATUS=Being drained");
     }
 }
@@ -531,12 +534,13 @@ static void listener_drain(struct server *server)
 /* Whether all sessions have ended, and all refusals are out. */
 static bool listener_is_dry(const struct server *server)
 {
-    for (const struct tows_guest *guest = server->door.guests; guest != NULL; guest = guest->next) {
-        if (guest->state == TOW_GUEST_PROGRAM || guest->state == TOW_GUEST_ANSWERED) {
+    for (const struct tows_pending_conn *conn = server->door.conns; conn != NULL;
+         conn = conn->next) {
+        if (conn->state == TOW_CONN_PROGRAM || conn->state == TOW_CONN_ANSWERED) {
             return false;
         }
     }
-    return tows_crew_count(&server->crew, TOW_WORKER_BUSY, NULL) == 0;
+    return tows_worker_pool_count(&server->pool, TOW_WORKER_BUSY, NULL) == 0;
 }
 
 static void take_signals(struct server *server)
@@ -559,7 +563,7 @@ static void take_signals(struct server *server)
             }
             break;
         default:
-            while (tows_crew_reap(&server->crew, key) > 0) {
+            while (tows_worker_pool_reap(&server->pool, key) > 0) {
                 worker_failed(server, key);
             }
         }
@@ -589,7 +593,7 @@ static int open_signals(struct server *server)
 static int listener_make_room(struct server *server)
 {
     unsigned needed =
-        3 + server->listener_count + tows_crew_size(&server->crew) + server->door.count;
+        3 + server->listener_count + tows_worker_pool_size(&server->pool) + server->door.count;
     if (needed <= server->poll_room) {
         return 0;
     }
@@ -622,27 +626,27 @@ static unsigned fill_polls(struct server *server, int *ret_timeout_ms)
     int64_t wake_ns = TOW_TIME_FOREVER;
     count = add_poll(server, count, server->watched, POLLIN, (struct source){0});
     count = add_poll(server, count, tows_gauge_fd(&server->gauge), POLLIN, (struct source){0});
-    for (struct tows_worker *worker = server->crew.workers; worker != NULL; worker = worker->next) {
+    for (struct tows_worker *worker = server->pool.workers; worker != NULL; worker = worker->next) {
         count = add_poll(server, count, worker->control, POLLIN, (struct source){.worker = worker});
     }
-    for (struct tows_guest *guest = server->door.guests; guest != NULL; guest = guest->next) {
-        count = add_poll(server, count, guest->fd, tows_guest_events(guest),
-                         (struct source){.guest = guest});
-        int64_t moment = guest->partial && guest->state == TOW_GUEST_STRANGER ? guest->look_ns
-                         : guest->state == TOW_GUEST_ASKED                    ? guest->until_ns
-                                                                              : guest->deadline_ns;
+    for (struct tows_pending_conn *conn = server->door.conns; conn != NULL; conn = conn->next) {
+        count = add_poll(server, count, conn->fd, tows_pending_conn_events(conn),
+                         (struct source){.conn = conn});
+        int64_t moment = conn->partial && conn->state == TOW_CONN_STRANGER ? conn->look_ns
+                         : conn->state == TOW_CONN_ASKED                   ? conn->until_ns
+                                                                           : conn->deadline_ns;
         wake_ns = moment < wake_ns ? moment : wake_ns;
     }
-    /* Behind the guests: whoever is accepted may take the place of one of them. */
+    /* Behind the connections: whoever is accepted may take the place of one of them. */
     for (unsigned i = 0; i < server->listener_count; i++) {
         count = add_poll(server, count, server->listeners[i]->fd, POLLIN,
                          (struct source){.listener = server->listeners[i]});
     }
-    if (server->crew.workers != NULL && server->tick_ns < wake_ns) {
+    if (server->pool.workers != NULL && server->tick_ns < wake_ns) {
         wake_ns = server->tick_ns;
     }
-    if (server->crew.retry_ns != 0 && server->crew.retry_ns < wake_ns) {
-        wake_ns = server->crew.retry_ns;
+    if (server->pool.retry_ns != 0 && server->pool.retry_ns < wake_ns) {
+        wake_ns = server->pool.retry_ns;
     }
     if (server->config.watch_pid != 0 && server->watched < 0) {
         int64_t moment = tow_time_deadline(WATCH_MS * TOW_TIME_MS);
@@ -675,7 +679,7 @@ static void listener_tick(struct server *server)
         return;
     }
     server->tick_ns = tow_time_deadline(TOW_TIME_S);
-    tows_crew_give_lines(&server->crew);
+    tows_worker_pool_give_lines(&server->pool);
 }
 
 static void listener_run(struct server *server)
@@ -700,10 +704,10 @@ static void listener_run(struct server *server)
         for (unsigned i = 1; i < count; i++) {
             short events = ready > 0 ? server->polls[i].revents : 0;
             const struct source *source = &server->sources[i];
-            if (source->guest != NULL) {
-                tows_guest_step(source->guest, events);
+            if (source->conn != NULL) {
+                tows_pending_conn_step(source->conn, events);
             } else if (events != 0 && source->worker != NULL) {
-                if (tows_crew_hear(&server->crew, source->worker) > 0) {
+                if (tows_worker_pool_hear(&server->pool, source->worker) > 0) {
                     worker_failed(server, source->worker->key);
                 }
             } else if (events != 0 && source->listener != NULL) {
@@ -742,7 +746,7 @@ int tows_listener_main(const struct tows_config *config, int argc, char **argv)
     if (config->walls != 0) {
         tows_walls_hide();
     }
-    tows_crew_init(&server.crew, &server.config);
+    tows_worker_pool_init(&server.pool, &server.config);
     error = start_listening(&server);
     if (error < 0) {
         tell_ready_fd(&server, "failed", "it cannot listen");
@@ -755,7 +759,7 @@ int tows_listener_main(const struct tows_config *config, int argc, char **argv)
         tow_listener_close(server.listeners[i]);
     }
     tows_door_fini(&server.door);
-    tows_crew_fini(&server.crew);
+    tows_worker_pool_fini(&server.pool);
     tows_gauge_stop(&server.gauge);
     if (config->private_dir[0] != '\0') {
         rmdir(config->private_dir);

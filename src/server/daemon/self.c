@@ -13,7 +13,7 @@
 #include "base/mutex.h"
 #include "base/thread.h"
 #include "server/daemon/config.h"
-#include "server/daemon/kept.h"
+#include "server/daemon/export_registry.h"
 #include "server/run/run.h"
 #include "server/session/session.h"
 #include "server/daemon/worker.h"
@@ -27,39 +27,39 @@ struct self {
 /* Descriptors that this program exports to itself. */
 static struct {
     struct tow_mutex lock; /* guards the rest */
-    struct tows_kept table;
+    struct tows_export_registry table;
     unsigned count;
-} kept = {.lock = TOW_MUTEX(SERVER_SELF)};
+} exports = {.lock = TOW_MUTEX(SERVER_SELF)};
 
 static int self_keep(int fd, struct tow_token *ret_token)
 {
-    tow_mutex_lock(&kept.lock);
-    if (kept.table.max == 0) {
-        tows_kept_init(&kept.table);
+    tow_mutex_lock(&exports.lock);
+    if (exports.table.max == 0) {
+        tows_export_registry_init(&exports.table);
     }
-    int error = tows_kept_add(&kept.table, &kept, &kept.count, fd, ret_token);
-    tow_mutex_unlock(&kept.lock);
+    int error = tows_export_registry_add(&exports.table, &exports, &exports.count, fd, ret_token);
+    tow_mutex_unlock(&exports.lock);
     return error;
 }
 
 static int self_get(const struct tow_token *token)
 {
-    tow_mutex_lock(&kept.lock);
-    int fd = tows_kept_find(&kept.table, token);
+    tow_mutex_lock(&exports.lock);
+    int fd = tows_export_registry_find(&exports.table, token);
     int own = fd >= 0 ? fcntl(fd, F_DUPFD_CLOEXEC, 0) : fd;
     int error = fd >= 0 && own < 0 ? -errno : own;
-    tow_mutex_unlock(&kept.lock);
+    tow_mutex_unlock(&exports.lock);
     return error;
 }
 
 static void self_forget(const struct tow_token *token)
 {
-    tow_mutex_lock(&kept.lock);
-    tows_kept_forget(&kept.table, &kept, &kept.count, token);
-    tow_mutex_unlock(&kept.lock);
+    tow_mutex_lock(&exports.lock);
+    tows_export_registry_forget(&exports.table, &exports, &exports.count, token);
+    tow_mutex_unlock(&exports.lock);
 }
 
-static const struct tows_kept_ops kept_ops = {self_keep, self_get, self_forget};
+static const struct tows_export_ops export_ops = {self_keep, self_get, self_forget};
 
 static void *self_serve(void *arg)
 {
@@ -71,16 +71,16 @@ static void *self_serve(void *arg)
         .code_cache = code_cache[0] == '\0' ? NULL : code_cache,
         .code_cache_max = self->config.code_cache,
         .in_process = true,
-        .kept = &kept_ops,
+        .exports = &export_ops,
     };
     int error = tows_session_run(self->line, &self->backend, &options);
     if (error < 0) {
         tow_log(TOW_AREA_SERVER, TOW_LOG_INFO, "the session inside this program ended: %s",
                 strerror(-error));
     }
-    tow_mutex_lock(&kept.lock);
-    tows_kept_end(&kept.table, &kept, &kept.count);
-    tow_mutex_unlock(&kept.lock);
+    tow_mutex_lock(&exports.lock);
+    tows_export_registry_end(&exports.table, &exports, &exports.count);
+    tow_mutex_unlock(&exports.lock);
     tow_line_close(self->line);
     self->backend.close(&self->backend);
     free(self);

@@ -54,7 +54,7 @@ static void write_others(struct tow_json *json, const struct tows_status_source 
 {
     uint64_t held[TOW_STATS_GPUS_MAX] = {0};
     unsigned count = 0, hidden = 0;
-    for (const struct tows_worker *worker = source->crew->workers; worker != NULL;
+    for (const struct tows_worker *worker = source->pool->workers; worker != NULL;
          worker = worker->next) {
         const struct tows_session_stats *stats = worker->stats;
         int device = stats->device;
@@ -88,7 +88,7 @@ static void write_others(struct tow_json *json, const struct tows_status_source 
 
 int tows_status_write(const struct tows_status_source *source, struct tow_buf *out)
 {
-    const struct tows_crew *crew = source->crew;
+    const struct tows_worker_pool *pool = source->pool;
     struct tow_json json;
     tow_json_init(&json, out);
     tow_json_object(&json, NULL);
@@ -101,15 +101,15 @@ int tows_status_write(const struct tows_status_source *source, struct tow_buf *o
         tow_json_str(&json, NULL, source->listeners[i]->address);
     }
     tow_json_end(&json);
-    tow_json_str(&json, "backend", crew->backend);
-    tow_json_str(&json, "description", crew->description);
-    tow_json_str(&json, "failure", crew->failure);
-    tow_json_raw(&json, "devices", crew->devices == NULL ? "[]" : crew->devices);
+    tow_json_str(&json, "backend", pool->backend);
+    tow_json_str(&json, "description", pool->description);
+    tow_json_str(&json, "failure", pool->failure);
+    tow_json_raw(&json, "devices", pool->devices == NULL ? "[]" : pool->devices);
     tows_gauge_write(source->gauge, &json);
     tow_json_object(&json, "workers");
-    tow_json_u64(&json, "starting", tows_crew_count(crew, TOW_WORKER_STARTING, NULL));
-    tow_json_u64(&json, "idle", tows_crew_count(crew, TOW_WORKER_IDLE, NULL));
-    tow_json_u64(&json, "busy", tows_crew_count(crew, TOW_WORKER_BUSY, NULL));
+    tow_json_u64(&json, "starting", tows_worker_pool_count(pool, TOW_WORKER_STARTING, NULL));
+    tow_json_u64(&json, "idle", tows_worker_pool_count(pool, TOW_WORKER_IDLE, NULL));
+    tow_json_u64(&json, "busy", tows_worker_pool_count(pool, TOW_WORKER_BUSY, NULL));
     tow_json_end(&json);
     tow_json_u64(&json, "waiting", source->waiting);
     if (source->draining) {
@@ -117,7 +117,7 @@ int tows_status_write(const struct tows_status_source *source, struct tow_buf *o
     }
     tow_json_u64(&json, "max_sessions", source->config->max_sessions);
     tow_json_array(&json, "sessions");
-    for (const struct tows_worker *worker = crew->workers; worker != NULL; worker = worker->next) {
+    for (const struct tows_worker *worker = pool->workers; worker != NULL; worker = worker->next) {
         if (worker->state == TOW_WORKER_BUSY && status_shows(source, worker)) {
             write_session(&json, worker);
         }

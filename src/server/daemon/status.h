@@ -4,11 +4,11 @@
 #define TOW_SERVER_STATUS_H
 
 #include "base/buf.h"
-#include "server/daemon/crew.h"
+#include "server/daemon/worker_pool.h"
 #include "server/daemon/gauge.h"
 
 struct tows_status_source {
-    const struct tows_crew *crew;          /* borrowed */
+    const struct tows_worker_pool *pool;   /* borrowed */
     const struct tows_config *config;      /* borrowed */
     const struct tows_gauge *gauge;        /* borrowed */
     struct tow_listener *const *listeners; /* borrowed */

@@ -23,7 +23,7 @@
 #include "server/daemon/describe.h"
 #include "server/daemon/guard.h"
 #include "server/daemon/output.h"
-#include "server/daemon/post.h"
+#include "server/daemon/worker_msg.h"
 #include "server/daemon/walls.h"
 #include "server/run/run.h"
 #include "server/session/session.h"
@@ -40,10 +40,10 @@
 #define SLOT_SIZE (UINT64_C(1) << 40)
 #define SLOT_SOFT_BASE UINT64_C(0x2b0000000000)
 
-static int worker_post(int fd, uint32_t what, const struct tow_backend *backend, const void *text,
+static int worker_send(int fd, uint32_t what, const struct tow_backend *backend, const void *text,
                        size_t size)
 {
-    struct tows_post head = {.what = what, .text_size = (uint32_t)size};
+    struct tows_worker_msg head = {.what = what, .text_size = (uint32_t)size};
     if (backend != NULL) {
         snprintf(head.backend, sizeof head.backend, "%s", backend->name);
         snprintf(head.description, sizeof head.description, "%s", backend->description);
@@ -154,16 +154,17 @@ static void *watch_client(void *arg)
 static int next_lane(struct tow_line **ret_line)
 {
     for (;;) {
-        struct tows_post post;
+        struct tows_worker_msg msg;
         char why[TOW_WHY_MAX];
         int fd = -1, count = 0;
-        int error = tow_fds_recv(TOW_POST_FD, &post, sizeof post, TOW_TIME_FOREVER, &fd, 1, &count);
+        int error =
+            tow_fds_recv(TOW_WORKER_MSG_FD, &msg, sizeof msg, TOW_TIME_FOREVER, &fd, 1, &count);
         if (error < 0) {
             return -EPIPE;
         }
-        if (count == 1 && post.what != TOW_POST_LANE) {
+        if (count == 1 && msg.what != TOW_WORKER_MSG_LANE) {
             close(fd);
-        } else if (count == 1 && tow_line_from_fd(fd, (enum tow_transport_kind)post.transport,
+        } else if (count == 1 && tow_line_from_fd(fd, (enum tow_transport_kind)msg.transport,
                                                   tow_time_deadline(HANDSHAKE_NS), why, sizeof why,
                                                   ret_line) == 0) {
             return 0;
@@ -174,15 +175,15 @@ static int next_lane(struct tow_line **ret_line)
 /* ---- descriptors for other sessions: the listener keeps them ---- */
 
 /* Asks the listener, who never keeps anybody waiting for long. */
-static int worker_ask(struct tows_post *post, const int *fd, struct tows_post_answer *ret_answer,
-                      int *ret_fd)
+static int worker_ask(struct tows_worker_msg *msg, const int *fd,
+                      struct tows_worker_msg_answer *ret_answer, int *ret_fd)
 {
     int pair[2], count = 0;
     if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) != 0) {
         return -errno;
     }
     int fds[2] = {pair[1], fd != NULL ? *fd : -1};
-    int error = tow_fds_send(TOW_POST_FD, post, sizeof *post, fds, fd != NULL ? 2 : 1);
+    int error = tow_fds_send(TOW_WORKER_MSG_FD, msg, sizeof *msg, fds, fd != NULL ? 2 : 1);
     close(pair[1]);
     *ret_fd = -1;
     if (error == 0) {
@@ -195,10 +196,10 @@ static int worker_ask(struct tows_post *post, const int *fd, struct tows_post_an
 
 static int worker_keep(int fd, struct tow_token *ret_token)
 {
-    struct tows_post post = {.what = TOW_POST_KEEP};
-    struct tows_post_answer answer;
+    struct tows_worker_msg msg = {.what = TOW_WORKER_MSG_KEEP};
+    struct tows_worker_msg_answer answer;
     int none;
-    int error = worker_ask(&post, &fd, &answer, &none);
+    int error = worker_ask(&msg, &fd, &answer, &none);
     close(fd);
     if (error == 0) {
         *ret_token = answer.token;
@@ -208,22 +209,22 @@ static int worker_keep(int fd, struct tow_token *ret_token)
 
 static int worker_get(const struct tow_token *token)
 {
-    struct tows_post post = {.what = TOW_POST_GET, .token = *token};
-    struct tows_post_answer answer;
+    struct tows_worker_msg msg = {.what = TOW_WORKER_MSG_GET, .token = *token};
+    struct tows_worker_msg_answer answer;
     int fd;
-    int error = worker_ask(&post, NULL, &answer, &fd);
+    int error = worker_ask(&msg, NULL, &answer, &fd);
     return error < 0 ? error : fd >= 0 ? fd : -EPROTO;
 }
 
 static void worker_forget(const struct tow_token *token)
 {
-    struct tows_post post = {.what = TOW_POST_FORGET, .token = *token};
-    struct tows_post_answer answer;
+    struct tows_worker_msg msg = {.what = TOW_WORKER_MSG_FORGET, .token = *token};
+    struct tows_worker_msg_answer answer;
     int none;
-    worker_ask(&post, NULL, &answer, &none);
+    worker_ask(&msg, NULL, &answer, &none);
 }
 
-static const struct tows_kept_ops kept_ops = {worker_keep, worker_get, worker_forget};
+static const struct tows_export_ops export_ops = {worker_keep, worker_get, worker_forget};
 
 /* The same for a backend. */
 
@@ -249,16 +250,16 @@ static int exchange_get(const struct tow_backend_token *token)
 /* Without a socket for an answer: none comes. */
 static void exchange_forget(const struct tow_backend_token *token)
 {
-    struct tows_post post = {.what = TOW_POST_FORGET};
-    memcpy(&post.token, token, sizeof post.token);
-    tow_fds_send(TOW_POST_FD, &post, sizeof post, NULL, 0);
+    struct tows_worker_msg msg = {.what = TOW_WORKER_MSG_FORGET};
+    memcpy(&msg.token, token, sizeof msg.token);
+    tow_fds_send(TOW_WORKER_MSG_FD, &msg, sizeof msg, NULL, 0);
 }
 
 static const struct tow_backend_exchange_ops exchange_ops = {exchange_keep, exchange_get,
                                                              exchange_forget};
 
 static int worker_serve(const struct tows_config *config, struct tow_backend *backend,
-                        struct tows_session_stats *stats, const struct tows_post *request,
+                        struct tows_session_stats *stats, const struct tows_worker_msg *request,
                         const char *code_cache, int fd)
 {
     watched = dup(fd);
@@ -287,7 +288,7 @@ static int worker_serve(const struct tows_config *config, struct tow_backend *ba
         .lanes = (unsigned)config->lanes,
         .next_lane = next_lane,
         .on_bye = client_leaves,
-        .kept = &kept_ops,
+        .exports = &export_ops,
     };
     error = tows_session_run(line, backend, &options);
     if (error == -EPROTO) {
@@ -330,22 +331,23 @@ static void warm_up(struct tow_backend *backend)
 
 /* Waits for a connection to serve. Making a context may take seconds when many do it at once: the
  * listener is asked first, since a client that it hands over must be answered at once. */
-static int await_request(struct tow_backend *backend, struct tows_post *ret_request, int *ret_fd)
+static int await_request(struct tow_backend *backend, struct tows_worker_msg *ret_request,
+                         int *ret_fd)
 {
-    struct pollfd request = {.fd = TOW_POST_FD, .events = POLLIN};
+    struct pollfd request = {.fd = TOW_WORKER_MSG_FD, .events = POLLIN};
     int devices = 0, count = 0, error = 0;
     if (poll(&request, 1, WARM_AFTER_MS) == 0 &&
         tow_drive(&backend->driver, cuDeviceGetCount)(&devices) == CUDA_SUCCESS && devices == 1) {
-        error = worker_post(TOW_POST_FD, TOW_POST_WARM, NULL, NULL, 0);
+        error = worker_send(TOW_WORKER_MSG_FD, TOW_WORKER_MSG_WARM, NULL, NULL, 0);
     }
     while (error == 0) {
-        error = tow_fds_recv(TOW_POST_FD, ret_request, sizeof *ret_request, TOW_TIME_FOREVER,
+        error = tow_fds_recv(TOW_WORKER_MSG_FD, ret_request, sizeof *ret_request, TOW_TIME_FOREVER,
                              ret_fd, 1, &count);
-        if (error == 0 && ret_request->what == TOW_POST_WARM) {
+        if (error == 0 && ret_request->what == TOW_WORKER_MSG_WARM) {
             warm_up(backend);
-            error = worker_post(TOW_POST_FD, TOW_POST_WARM, NULL, NULL, 0);
+            error = worker_send(TOW_WORKER_MSG_FD, TOW_WORKER_MSG_WARM, NULL, NULL, 0);
         } else if (error == 0) {
-            return count == 1 && ret_request->what == TOW_POST_SERVE ? 0 : -EPROTO;
+            return count == 1 && ret_request->what == TOW_WORKER_MSG_SERVE ? 0 : -EPROTO;
         }
     }
     return error;
@@ -405,7 +407,7 @@ int tows_worker_main(const struct tows_config *config)
     char why[TOW_WHY_MAX];
     int error = tows_worker_open(config, &backend, why, sizeof why);
     if (error < 0) {
-        worker_post(TOW_POST_FD, TOW_POST_FAILED, NULL, why, strlen(why));
+        worker_send(TOW_WORKER_MSG_FD, TOW_WORKER_MSG_FAILED, NULL, why, strlen(why));
         return 1;
     }
     tows_account_install(&backend.driver, &stats->memory);
@@ -423,14 +425,15 @@ int tows_worker_main(const struct tows_config *config)
     }
     tows_walls_finish(config);
     struct tow_buf devices;
-    tow_buf_init(&devices, TOW_POST_TEXT_MAX);
+    tow_buf_init(&devices, TOW_WORKER_MSG_TEXT_MAX);
     error = tows_describe_devices(&backend, &devices);
     if (error == 0) {
-        error = worker_post(TOW_POST_FD, TOW_POST_READY, &backend, devices.data, devices.size);
+        error = worker_send(TOW_WORKER_MSG_FD, TOW_WORKER_MSG_READY, &backend, devices.data,
+                            devices.size);
     }
     tow_buf_fini(&devices);
 
-    struct tows_post request;
+    struct tows_worker_msg request;
     int fd = -1;
     if (error == 0) {
         error = await_request(&backend, &request, &fd);

@@ -20,7 +20,7 @@
 static void shareable_keep(struct tows_serve *call, int fd)
 {
     struct tow_token token;
-    int error = call->session->options->kept->keep(fd, &token);
+    int error = call->session->options->exports->keep(fd, &token);
     if (error < 0) {
         tow_log(TOW_AREA_SERVER, TOW_LOG_WARN, "a shareable handle cannot be kept: %s",
                 strerror(-error));
@@ -33,7 +33,7 @@ static void shareable_keep(struct tows_serve *call, int fd)
 
 static bool can_share(struct tows_serve *call)
 {
-    if (tows_serve_ready(call) && call->session->options->kept == NULL) {
+    if (tows_serve_ready(call) && call->session->options->exports == NULL) {
         call->status = CUDA_ERROR_NOT_SUPPORTED;
     }
     return call->status == CUDA_SUCCESS && !call->malformed;
@@ -47,7 +47,7 @@ static int shareable_get(struct tows_serve *call)
     if (!can_share(call)) {
         return -1;
     }
-    int fd = call->session->options->kept->get(&token);
+    int fd = call->session->options->exports->get(&token);
     if (fd < 0) {
         call->status = fd == -ENOENT ? CUDA_ERROR_UNKNOWN : CUDA_ERROR_OPERATING_SYSTEM;
         return -1;
@@ -60,8 +60,8 @@ int tows_shareable_forget(struct tows_session *session, const uint8_t *at,
 {
     struct tow_forget forget;
     int error = tow_forget_decode(at, frame, &forget);
-    if (error == 0 && session->options->kept != NULL) {
-        session->options->kept->forget(&forget.token);
+    if (error == 0 && session->options->exports != NULL) {
+        session->options->exports->forget(&forget.token);
     }
     return error;
 }

@@ -13,7 +13,7 @@
 #include "gen/server_api.h"
 #include "server/code/code.h"
 #include "server/run/dispatch.h"
-#include "server/run/greet.h"
+#include "server/run/hello.h"
 #include "server/session/session.h"
 #include "server/session/transfer.h"
 #include "transport/lanes.h"
@@ -137,7 +137,7 @@ static int session_create(struct tow_line *line, struct tow_backend *backend,
 
 static int session_serve(struct tows_session *session)
 {
-    int error = tows_session_greet(session);
+    int error = tows_session_hello(session);
     if (error != 0) {
         return error;
     }

@@ -39,8 +39,8 @@ struct tows_session_stats {
     char client[128]; /* written once, before started_ns */
 };
 
-/* Who keeps what sessions export: see server/daemon/kept.h. */
-struct tows_kept_ops {
+/* Who keeps what sessions export: see server/daemon/export_registry.h. */
+struct tows_export_ops {
     /* Takes the descriptor, also when it fails. */
     int (*keep)(int fd, struct tow_token *ret_token);
     /* A descriptor of the caller's own; -ENOENT. */
@@ -60,7 +60,7 @@ struct tows_session_options {
     int (*next_lane)(struct tow_line **ret_line);
     /* Descriptors for other sessions of the same server; NULL: there is no sharing. All three may
      * be called by several threads at once. */
-    const struct tows_kept_ops *kept;
+    const struct tows_export_ops *exports;
     void (*on_bye)(void); /* the client has said goodbye; NULL: nobody wants to know */
     bool in_process; /* self: everything is freed; a worker process ends instead, and the driver
                         frees */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Reads a newcomer's first frame without blocking and decides what it wants. */
-#include "server/daemon/guest.h"
+#include "server/daemon/pending_conn.h"
 
 #include <ctype.h>
 #include <errno.h>
@@ -32,67 +32,69 @@ enum { PEEK_MAX = 64 << 10 };
 _Static_assert(TOW_SHM_REFUSAL_MAX <= TOW_SENTENCE_MAX + 64, "both forms of a refusal fit");
 _Static_assert(PEEK_MAX >= TOW_PREFACE_MAX + 64, "a request for shared memory is seen whole");
 
-struct tows_guest *tows_guest_create(int fd, enum tow_transport_kind kind, const char *peer)
+struct tows_pending_conn *tows_pending_conn_create(int fd, enum tow_transport_kind kind,
+                                                   const char *peer)
 {
-    struct tows_guest *guest = calloc(1, sizeof *guest);
-    if (guest == NULL) {
+    struct tows_pending_conn *conn = calloc(1, sizeof *conn);
+    if (conn == NULL) {
         close(fd);
         return NULL;
     }
-    guest->fd = fd;
-    guest->kind = kind;
-    guest->who = tows_who_of(fd);
-    guest->deadline_ns = tow_time_deadline(STRANGER_NS);
-    snprintf(guest->peer, sizeof guest->peer, "%s", peer);
-    tow_buf_init(&guest->out, TOW_FRAME_MAX);
-    return guest;
+    conn->fd = fd;
+    conn->kind = kind;
+    conn->who = tows_who_of(fd);
+    conn->deadline_ns = tow_time_deadline(STRANGER_NS);
+    snprintf(conn->peer, sizeof conn->peer, "%s", peer);
+    tow_buf_init(&conn->out, TOW_FRAME_MAX);
+    return conn;
 }
 
-void tows_guest_destroy(struct tows_guest *guest)
+void tows_pending_conn_destroy(struct tows_pending_conn *conn)
 {
-    if (guest == NULL) {
+    if (conn == NULL) {
         return;
     }
-    close(guest->fd);
-    tow_buf_fini(&guest->out);
-    free(guest);
+    close(conn->fd);
+    tow_buf_fini(&conn->out);
+    free(conn);
 }
 
-short tows_guest_events(const struct tows_guest *guest)
+short tows_pending_conn_events(const struct tows_pending_conn *conn)
 {
-    switch (guest->state) {
-    case TOW_GUEST_STRANGER:
-        return guest->partial ? POLLRDHUP : POLLIN;
-    case TOW_GUEST_ANSWERED:
+    switch (conn->state) {
+    case TOW_CONN_STRANGER:
+        return conn->partial ? POLLRDHUP : POLLIN;
+    case TOW_CONN_ANSWERED:
         return POLLOUT;
-    case TOW_GUEST_LEAVING:
+    case TOW_CONN_LEAVING:
         return POLLIN;
-    case TOW_GUEST_PROGRAM:
+    case TOW_CONN_PROGRAM:
         return POLLRDHUP;
     default:
         return 0;
     }
 }
 
-static void move_on(struct tows_guest *guest, enum tows_guest_state state, int64_t timeout_ns)
+static void move_on(struct tows_pending_conn *conn, enum tows_pending_conn_state state,
+                    int64_t timeout_ns)
 {
-    guest->state = state;
-    guest->deadline_ns = tow_time_deadline(timeout_ns);
+    conn->state = state;
+    conn->deadline_ns = tow_time_deadline(timeout_ns);
 }
 
-static void become_program(struct tows_guest *guest, bool shared)
+static void become_program(struct tows_pending_conn *conn, bool shared)
 {
-    move_on(guest, TOW_GUEST_PROGRAM, PATIENCE_NS);
-    guest->until_ns = tow_time_deadline(PROGRAM_NS);
-    guest->shared = shared;
+    move_on(conn, TOW_CONN_PROGRAM, PATIENCE_NS);
+    conn->until_ns = tow_time_deadline(PROGRAM_NS);
+    conn->shared = shared;
 }
 
 /* A few bytes into an empty socket: they go at once, or the client is beyond help. */
-static void ask_for_patience(struct tows_guest *guest)
+static void ask_for_patience(struct tows_pending_conn *conn)
 {
     uint8_t bytes[256];
     uint32_t size = TOW_SHM_ANSWER_SIZE;
-    if (guest->shared) {
+    if (conn->shared) {
         tow_shm_write_patience(bytes);
     } else {
         struct tow_notice notice = {.topic = TOW_NOTICE_PATIENCE, .text = ""};
@@ -100,52 +102,52 @@ static void ask_for_patience(struct tows_guest *guest)
             return;
         }
     }
-    if (send(guest->fd, bytes, size, MSG_NOSIGNAL | MSG_DONTWAIT) != (ssize_t)size) {
-        guest->state = TOW_GUEST_GONE;
+    if (send(conn->fd, bytes, size, MSG_NOSIGNAL | MSG_DONTWAIT) != (ssize_t)size) {
+        conn->state = TOW_CONN_GONE;
         return;
     }
-    guest->deadline_ns = tow_time_deadline(PATIENCE_NS);
+    conn->deadline_ns = tow_time_deadline(PATIENCE_NS);
 }
 
-bool tows_guest_has_gone(const struct tows_guest *guest)
+bool tows_pending_conn_has_gone(const struct tows_pending_conn *conn)
 {
-    struct pollfd poll_fd = {.fd = guest->fd, .events = POLLRDHUP};
+    struct pollfd poll_fd = {.fd = conn->fd, .events = POLLRDHUP};
     return poll(&poll_fd, 1, 0) == 1;
 }
 
-void tows_guest_refuse(struct tows_guest *guest, uint32_t code, const char *sentence)
+void tows_pending_conn_refuse(struct tows_pending_conn *conn, uint32_t code, const char *sentence)
 {
     struct tow_refuse refuse = {.code = code, .sentence = sentence};
     uint8_t *at;
     uint32_t length;
-    tow_buf_clear(&guest->out);
-    if (tow_buf_extend(&guest->out, TOW_SENTENCE_MAX + 64, &at) < 0) {
-        guest->state = TOW_GUEST_GONE;
+    tow_buf_clear(&conn->out);
+    if (tow_buf_extend(&conn->out, TOW_SENTENCE_MAX + 64, &at) < 0) {
+        conn->state = TOW_CONN_GONE;
         return;
     }
-    if (guest->shared) {
+    if (conn->shared) {
         length = (uint32_t)tow_shm_write_refusal(sentence, code == TOW_REFUSE_BUSY, at);
-    } else if (tow_refuse_encode(&refuse, at, guest->out.size, &length) < 0) {
-        guest->state = TOW_GUEST_GONE;
+    } else if (tow_refuse_encode(&refuse, at, conn->out.size, &length) < 0) {
+        conn->state = TOW_CONN_GONE;
         return;
     }
-    guest->out.size = length;
-    move_on(guest, TOW_GUEST_ANSWERED, ANSWER_NS);
+    conn->out.size = length;
+    move_on(conn, TOW_CONN_ANSWERED, ANSWER_NS);
 }
 
-void tows_guest_report(struct tows_guest *guest, const char *json, size_t size)
+void tows_pending_conn_report(struct tows_pending_conn *conn, const char *json, size_t size)
 {
     struct tow_report report = {.size = (uint32_t)size, .text = json};
     uint8_t *at;
     uint32_t length;
-    tow_buf_clear(&guest->out);
-    if (size > TOW_FRAME_MAX - 64 || tow_buf_extend(&guest->out, size + 64, &at) < 0 ||
-        tow_report_encode(&report, at, guest->out.size, &length) < 0) {
-        tows_guest_refuse(guest, TOW_REFUSE_FAILED, "the report is too long to be sent");
+    tow_buf_clear(&conn->out);
+    if (size > TOW_FRAME_MAX - 64 || tow_buf_extend(&conn->out, size + 64, &at) < 0 ||
+        tow_report_encode(&report, at, conn->out.size, &length) < 0) {
+        tows_pending_conn_refuse(conn, TOW_REFUSE_FAILED, "the report is too long to be sent");
         return;
     }
-    guest->out.size = length;
-    move_on(guest, TOW_GUEST_ANSWERED, ANSWER_NS);
+    conn->out.size = length;
+    move_on(conn, TOW_CONN_ANSWERED, ANSWER_NS);
 }
 
 /* A client may set what changes how the driver starts, and nothing else of a server's environment:
@@ -168,22 +170,22 @@ static bool variable_allowed(const char *variable)
     return true;
 }
 
-static void make_key(struct tows_guest *guest, const struct tow_hello *hello)
+static void make_key(struct tows_pending_conn *conn, const struct tow_hello *hello)
 {
     size_t used = 0;
     for (uint32_t i = 0; i < hello->env_count; i++) {
         size_t length = strlen(hello->env[i]);
-        if (variable_allowed(hello->env[i]) && used + length + 2 < sizeof guest->key - 16) {
-            memcpy(guest->key + used, hello->env[i], length);
+        if (variable_allowed(hello->env[i]) && used + length + 2 < sizeof conn->key - 16) {
+            memcpy(conn->key + used, hello->env[i], length);
             used += length;
-            guest->key[used++] = '\n';
+            conn->key[used++] = '\n';
         }
     }
     if (hello->slot != TOW_SLOT_NONE && hello->slot > 0 && hello->slot < 16) {
         used +=
-            (size_t)snprintf(guest->key + used, sizeof guest->key - used, "slot=%u\n", hello->slot);
+            (size_t)snprintf(conn->key + used, sizeof conn->key - used, "slot=%u\n", hello->slot);
     }
-    guest->key[used] = '\0';
+    conn->key[used] = '\0';
 }
 
 /* Whether a preface is a HELLO frame from end to end. */
@@ -198,7 +200,7 @@ static bool is_hello(const struct tow_preface *preface, struct tow_frame *ret_fr
 
 /* A request for shared memory shows the hello, which tells which worker will do. That one gets it
  * once more and judges it: a HELLO that cannot be read here is no reason to go. */
-static void look_at_request(struct tows_guest *guest, const uint8_t *bytes, size_t n)
+static void look_at_request(struct tows_pending_conn *conn, const uint8_t *bytes, size_t n)
 {
     char why[TOW_WHY_MAX];
     struct tow_preface preface = {0};
@@ -214,21 +216,21 @@ static void look_at_request(struct tows_guest *guest, const uint8_t *bytes, size
     }
     if (error == 0) {
         if (preface.size > 0 && tow_hello_decode(preface.bytes, &frame, &hello) == 0) {
-            make_key(guest, &hello);
+            make_key(conn, &hello);
         }
-        become_program(guest, true);
+        become_program(conn, true);
         return;
     }
-    tow_log(TOW_AREA_SERVER, TOW_LOG_WARN, "%s: %s: the connection was closed", guest->peer, why);
-    guest->state = TOW_GUEST_GONE;
+    tow_log(TOW_AREA_SERVER, TOW_LOG_WARN, "%s: %s: the connection was closed", conn->peer, why);
+    conn->state = TOW_CONN_GONE;
     if (error == -EPROTONOSUPPORT) {
-        guest->shared = true;
-        tows_guest_refuse(guest, TOW_REFUSE_PROTOCOL, why);
+        conn->shared = true;
+        tows_pending_conn_refuse(conn, TOW_REFUSE_PROTOCOL, why);
     }
 }
 
 /* Looks at a whole first frame. Returns false while bytes are missing. */
-static bool look_at_frame(struct tows_guest *guest, const uint8_t *bytes, size_t n)
+static bool look_at_frame(struct tows_pending_conn *conn, const uint8_t *bytes, size_t n)
 {
     struct tow_frame frame;
     tow_frame_read(bytes, &frame);
@@ -239,70 +241,70 @@ static bool look_at_frame(struct tows_guest *guest, const uint8_t *bytes, size_t
         struct tow_status status;
         if (frame.length > n || tow_status_decode(bytes, &frame, &status) < 0) {
             tow_log(TOW_AREA_SERVER, TOW_LOG_WARN, "%s sent a STATUS that cannot be read",
-                    guest->peer);
-            guest->state = TOW_GUEST_GONE;
+                    conn->peer);
+            conn->state = TOW_CONN_GONE;
             return true;
         }
-        guest->at_hand = (status.topics & TOW_STATUS_AT_HAND) != 0;
-        guest->present = (status.topics & TOW_STATUS_PRESENT) != 0;
-        move_on(guest, TOW_GUEST_ASKED, ANSWER_NS);
+        conn->at_hand = (status.topics & TOW_STATUS_AT_HAND) != 0;
+        conn->present = (status.topics & TOW_STATUS_PRESENT) != 0;
+        move_on(conn, TOW_CONN_ASKED, ANSWER_NS);
         return true;
     }
     if (frame.kind == TOW_CONTROL_LANE) {
         struct tow_lane lane;
         if (frame.length > n || tow_lane_decode(bytes, &frame, &lane) < 0) {
-            guest->state = TOW_GUEST_GONE;
+            conn->state = TOW_CONN_GONE;
             return true;
         }
-        guest->session = lane.session;
-        move_on(guest, TOW_GUEST_LANE, ANSWER_NS);
+        conn->session = lane.session;
+        move_on(conn, TOW_CONN_LANE, ANSWER_NS);
         return true;
     }
     /* A hello that is too long to be seen whole, or wrong, is for the worker to judge. */
     struct tow_hello hello;
     if (frame.length <= n && tow_hello_decode(bytes, &frame, &hello) == 0) {
-        make_key(guest, &hello);
+        make_key(conn, &hello);
     }
-    become_program(guest, false);
+    become_program(conn, false);
     return true;
 }
 
-static void guest_look(struct tows_guest *guest)
+static void conn_look(struct tows_pending_conn *conn)
 {
     static _Alignas(8) uint8_t bytes[PEEK_MAX];
-    ssize_t got = recv(guest->fd, bytes, sizeof bytes, MSG_PEEK | MSG_DONTWAIT);
+    ssize_t got = recv(conn->fd, bytes, sizeof bytes, MSG_PEEK | MSG_DONTWAIT);
     if (got < 0 && (errno == EAGAIN || errno == EINTR)) {
-        guest->partial = false;
+        conn->partial = false;
         return;
     }
     if (got <= 0) {
-        guest->state = TOW_GUEST_GONE;
+        conn->state = TOW_CONN_GONE;
         return;
     }
     size_t n = (size_t)got;
-    guest->partial = true;
-    guest->look_ns = tow_time_deadline(PARTIAL_NS);
+    conn->partial = true;
+    conn->look_ns = tow_time_deadline(PARTIAL_NS);
     if (n >= TOW_SHM_MAGIC_SIZE && memcmp(bytes, TOW_SHM_MAGIC, TOW_SHM_MAGIC_SIZE) == 0) {
-        look_at_request(guest, bytes, n);
+        look_at_request(conn, bytes, n);
         return;
     }
     char why[TOW_WHY_MAX];
-    int error = tow_handshake_sniff(TOW_SIDE_SERVER, bytes, n, guest->peer, why, sizeof why);
+    int error = tow_handshake_sniff(TOW_SIDE_SERVER, bytes, n, conn->peer, why, sizeof why);
     if (error == -EAGAIN) {
         return;
     }
     if (error < 0) {
         tow_log(TOW_AREA_SERVER, TOW_LOG_WARN, "%s: the connection was closed", why);
-        guest->state = TOW_GUEST_GONE;
+        conn->state = TOW_CONN_GONE;
         return;
     }
-    look_at_frame(guest, bytes, n);
+    look_at_frame(conn, bytes, n);
 }
 
-static void guest_flush(struct tows_guest *guest)
+static void conn_flush(struct tows_pending_conn *conn)
 {
-    while (guest->sent < guest->out.size) {
-        ssize_t n = send(guest->fd, guest->out.data + guest->sent, guest->out.size - guest->sent,
+    while (conn->sent < conn->out.size) {
+        ssize_t n = send(conn->fd, conn->out.data + conn->sent, conn->out.size - conn->sent,
                          MSG_NOSIGNAL | MSG_DONTWAIT);
         if (n < 0 && errno == EINTR) {
             continue;
@@ -311,61 +313,61 @@ static void guest_flush(struct tows_guest *guest)
             return;
         }
         if (n < 0) {
-            guest->state = TOW_GUEST_GONE;
+            conn->state = TOW_CONN_GONE;
             return;
         }
-        guest->sent += (size_t)n;
+        conn->sent += (size_t)n;
     }
     /* Closing with the peer's bytes unread would make TCP throw away what we sent. */
-    shutdown(guest->fd, SHUT_WR);
-    move_on(guest, TOW_GUEST_LEAVING, LEAVE_NS);
+    shutdown(conn->fd, SHUT_WR);
+    move_on(conn, TOW_CONN_LEAVING, LEAVE_NS);
 }
 
-static void guest_drink(struct tows_guest *guest)
+static void conn_drain(struct tows_pending_conn *conn)
 {
     static uint8_t bytes[PEEK_MAX];
-    ssize_t n = recv(guest->fd, bytes, sizeof bytes, MSG_DONTWAIT);
+    ssize_t n = recv(conn->fd, bytes, sizeof bytes, MSG_DONTWAIT);
     if (n == 0 || (n < 0 && errno != EAGAIN && errno != EINTR)) {
-        guest->state = TOW_GUEST_GONE;
+        conn->state = TOW_CONN_GONE;
     }
 }
 
-void tows_guest_step(struct tows_guest *guest, short events)
+void tows_pending_conn_step(struct tows_pending_conn *conn, short events)
 {
-    bool again = guest->partial && tow_time_passed(guest->look_ns);
-    if (guest->state == TOW_GUEST_STRANGER && (events != 0 || again)) {
+    bool again = conn->partial && tow_time_passed(conn->look_ns);
+    if (conn->state == TOW_CONN_STRANGER && (events != 0 || again)) {
         bool ended = (events & (POLLRDHUP | POLLHUP | POLLERR)) != 0;
-        guest_look(guest);
-        if (ended && guest->state == TOW_GUEST_STRANGER) {
-            if (guest->partial) {
+        conn_look(conn);
+        if (ended && conn->state == TOW_CONN_STRANGER) {
+            if (conn->partial) {
                 tow_log(TOW_AREA_SERVER, TOW_LOG_WARN,
-                        "%s went before it had said all of its first words", guest->peer);
+                        "%s went before it had said all of its first words", conn->peer);
             }
-            guest->state = TOW_GUEST_GONE;
+            conn->state = TOW_CONN_GONE;
         }
-    } else if ((guest->state == TOW_GUEST_PROGRAM || guest->state == TOW_GUEST_ASKED) &&
-               events != 0) {
-        guest->state = TOW_GUEST_GONE;
-    } else if (guest->state == TOW_GUEST_ANSWERED && events != 0) {
-        guest_flush(guest);
-    } else if (guest->state == TOW_GUEST_LEAVING && events != 0) {
-        guest_drink(guest);
+    } else if ((conn->state == TOW_CONN_PROGRAM || conn->state == TOW_CONN_ASKED) && events != 0) {
+        conn->state = TOW_CONN_GONE;
+    } else if (conn->state == TOW_CONN_ANSWERED && events != 0) {
+        conn_flush(conn);
+    } else if (conn->state == TOW_CONN_LEAVING && events != 0) {
+        conn_drain(conn);
     }
-    if (guest->state == TOW_GUEST_PROGRAM && tow_time_passed(guest->deadline_ns) &&
-        !tow_time_passed(guest->until_ns)) {
-        ask_for_patience(guest);
+    if (conn->state == TOW_CONN_PROGRAM && tow_time_passed(conn->deadline_ns) &&
+        !tow_time_passed(conn->until_ns)) {
+        ask_for_patience(conn);
     }
-    if (guest->state != TOW_GUEST_GONE && tow_time_passed(guest->deadline_ns)) {
-        if (guest->state == TOW_GUEST_STRANGER) {
+    if (conn->state != TOW_CONN_GONE && tow_time_passed(conn->deadline_ns)) {
+        if (conn->state == TOW_CONN_STRANGER) {
             tow_log(TOW_AREA_SERVER, TOW_LOG_WARN,
-                    "%s said nothing that can be understood for %d s: closed", guest->peer,
+                    "%s said nothing that can be understood for %d s: closed", conn->peer,
                     (int)(STRANGER_NS / TOW_TIME_S));
         }
-        if (guest->state == TOW_GUEST_PROGRAM) {
-            tows_guest_refuse(guest, TOW_REFUSE_FAILED,
-                              "the server could not start a worker in time; look at its log");
+        if (conn->state == TOW_CONN_PROGRAM) {
+            tows_pending_conn_refuse(
+                conn, TOW_REFUSE_FAILED,
+                "the server could not start a worker in time; look at its log");
         } else {
-            guest->state = TOW_GUEST_GONE;
+            conn->state = TOW_CONN_GONE;
         }
     }
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The handshake: what client and server know of each other before the first command. */
-#include "server/run/greet.h"
+#include "server/run/hello.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -16,7 +16,7 @@
 #include "wire/handshake.h"
 #include "wire/limits.h"
 
-static int greet_refuse(struct tows_session *session, uint32_t code, const char *sentence)
+static int hello_refuse(struct tows_session *session, uint32_t code, const char *sentence)
 {
     tow_log(TOW_AREA_SERVER, TOW_LOG_INFO, "a client was refused: %s", sentence);
     struct tow_refuse refuse = {.code = code, .sentence = sentence};
@@ -58,7 +58,7 @@ static int read_hello(struct tows_session *session, struct tow_hello *ret_hello,
     }
     *ret_at = at;
     error = tow_hello_decode(at, ret_frame, ret_hello);
-    return error < 0 ? greet_refuse(session, TOW_REFUSE_PROTOCOL, not_understood) : 0;
+    return error < 0 ? hello_refuse(session, TOW_REFUSE_PROTOCOL, not_understood) : 0;
 }
 
 static uint32_t hash_of(unsigned number)
@@ -74,7 +74,7 @@ static void take_common(void *user, unsigned number)
 
 /* Which functions both sides know: of the others the server has no handlers from now on. -EPROTO if
  * the client does not say. */
-static int greet_agree(struct tows_session *session, const struct tow_hello *hello,
+static int hello_agree(struct tows_session *session, const struct tow_hello *hello,
                        uint32_t *ret_lacking, uint32_t *ret_count)
 {
     *ret_count = 0;
@@ -98,14 +98,14 @@ static int greet_agree(struct tows_session *session, const struct tow_hello *hel
     return 0;
 }
 
-static int greet_welcome(struct tows_session *session, uint32_t version, const uint32_t *lacking,
+static int hello_welcome(struct tows_session *session, uint32_t version, const uint32_t *lacking,
                          uint32_t lacking_count)
 {
     uint8_t *snapshot = NULL;
     size_t snapshot_size = 0;
     int error = tows_device_snapshot(session->backend, &snapshot, &snapshot_size);
     if (error < 0) {
-        return greet_refuse(session, TOW_REFUSE_DEVICE,
+        return hello_refuse(session, TOW_REFUSE_DEVICE,
                             "The server has no usable GPU; see its log.");
     }
     struct tow_welcome welcome = {
@@ -145,7 +145,7 @@ static int greet_welcome(struct tows_session *session, uint32_t version, const u
     return error;
 }
 
-int tows_session_greet(struct tows_session *session)
+int tows_session_hello(struct tows_session *session)
 {
     struct tow_hello hello;
     struct tow_frame frame;
@@ -158,11 +158,11 @@ int tows_session_greet(struct tows_session *session)
     int version = tow_handshake_pick_version(hello.version_min, hello.version_max, TOW_PROTOCOL_MIN,
                                              TOW_PROTOCOL_MAX, why, sizeof why);
     if (version < 0) {
-        return greet_refuse(session, TOW_REFUSE_PROTOCOL, why);
+        return hello_refuse(session, TOW_REFUSE_PROTOCOL, why);
     }
     uint32_t lacking[TOW_HELLO_FUNCTIONS_MAX], lacking_count = 0;
-    if (greet_agree(session, &hello, lacking, &lacking_count) < 0) {
-        return greet_refuse(session, TOW_REFUSE_PROTOCOL, not_understood);
+    if (hello_agree(session, &hello, lacking, &lacking_count) < 0) {
+        return hello_refuse(session, TOW_REFUSE_PROTOCOL, not_understood);
     }
     struct tows_session_stats *stats = session->stats;
     snprintf(stats->client, sizeof stats->client, "%s", hello.name);
@@ -174,7 +174,7 @@ int tows_session_greet(struct tows_session *session)
     atomic_store(&stats->started_ns, tow_time_now_ns());
     bool lanes = (hello.capabilities & TOW_CAN_LANES) != 0;
     tow_line_consume(session->line, frame.length);
-    error = greet_welcome(session, (uint32_t)version, lacking, lacking_count);
+    error = hello_welcome(session, (uint32_t)version, lacking, lacking_count);
     if (error == 0 && lanes) {
         tows_lane_begin(session, true);
     }

@@ -11,11 +11,11 @@
 #include <unistd.h>
 
 #include "base/clock.h"
-#include "server/daemon/crew.h"
-#include "server/daemon/post.h"
+#include "server/daemon/worker_pool.h"
+#include "server/daemon/worker_msg.h"
 #include "transport/transport.h"
 
-static struct tows_crew crew;
+static struct tows_worker_pool pool;
 static struct tows_worker worker, other;
 static int theirs, others; /* the workers' ends */
 static int before;         /* descriptors */
@@ -46,7 +46,7 @@ static int setup(void **state)
 {
     static const struct tows_config config;
     (void)state;
-    tows_crew_init(&crew, &config);
+    tows_worker_pool_init(&pool, &config);
     begin(&worker, &theirs);
     begin(&other, &others);
     before = count_open();
@@ -56,8 +56,8 @@ static int setup(void **state)
 static int teardown(void **state)
 {
     (void)state;
-    tows_kept_end(&crew.kept, &worker, &worker.kept);
-    tows_kept_end(&crew.kept, &other, &other.kept);
+    tows_export_registry_end(&pool.exports, &worker, &worker.exports);
+    tows_export_registry_end(&pool.exports, &other, &other.exports);
     assert_int_equal(count_open(), before - (worker.control < 0));
     close(worker.control);
     close(other.control);
@@ -67,22 +67,22 @@ static int teardown(void **state)
 }
 
 /* Says it, and gives back our end of the socket for the answer. */
-static int say(int sock, struct tows_worker *from, const struct tows_post *post, int fd)
+static int say(int sock, struct tows_worker *from, const struct tows_worker_msg *msg, int fd)
 {
     int pair[2];
     assert_int_equal(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair), 0);
     int fds[2] = {pair[1], fd};
-    assert_int_equal(tow_fds_send(sock, post, sizeof *post, fds, fd >= 0 ? 2 : 1), 0);
+    assert_int_equal(tow_fds_send(sock, msg, sizeof *msg, fds, fd >= 0 ? 2 : 1), 0);
     close(pair[1]);
-    assert_int_equal(tows_crew_hear(&crew, from), 0);
+    assert_int_equal(tows_worker_pool_hear(&pool, from), 0);
     return pair[0];
 }
 
-static int ask(int sock, struct tows_worker *from, const struct tows_post *post, int fd,
-               struct tows_post_answer *ret_answer)
+static int ask(int sock, struct tows_worker *from, const struct tows_worker_msg *msg, int fd,
+               struct tows_worker_msg_answer *ret_answer)
 {
     int got = -1, count;
-    int answers = say(sock, from, post, fd);
+    int answers = say(sock, from, msg, fd);
     memset(ret_answer, 0, sizeof *ret_answer);
     assert_int_equal(tow_fds_recv(answers, ret_answer, sizeof *ret_answer,
                                   tow_time_deadline(TOW_TIME_S), &got, 1, &count),
@@ -93,10 +93,10 @@ static int ask(int sock, struct tows_worker *from, const struct tows_post *post,
 
 static void a_descriptor_goes_from_worker_to_worker(void **state)
 {
-    struct tows_post keep = {.what = TOW_POST_KEEP};
-    struct tows_post get = {.what = TOW_POST_GET};
-    struct tows_post forget = {.what = TOW_POST_FORGET};
-    struct tows_post_answer answer;
+    struct tows_worker_msg keep = {.what = TOW_WORKER_MSG_KEEP};
+    struct tows_worker_msg get = {.what = TOW_WORKER_MSG_GET};
+    struct tows_worker_msg forget = {.what = TOW_WORKER_MSG_FORGET};
+    struct tows_worker_msg_answer answer;
     int file[2];
     (void)state;
     assert_int_equal(pipe(file), 0);
@@ -124,44 +124,44 @@ static void a_descriptor_goes_from_worker_to_worker(void **state)
 
 static void half_questions_are_answered_or_not(void **state)
 {
-    struct tows_post post = {.what = TOW_POST_KEEP};
-    struct tows_post_answer answer;
+    struct tows_worker_msg msg = {.what = TOW_WORKER_MSG_KEEP};
+    struct tows_worker_msg_answer answer;
     int null = open("/dev/null", O_RDWR | O_CLOEXEC);
     (void)state;
-    ask(theirs, &worker, &post, -1, &answer); /* nothing to keep */
+    ask(theirs, &worker, &msg, -1, &answer); /* nothing to keep */
     assert_int_equal(answer.error, -EINVAL);
-    assert_int_equal(send(theirs, &post, sizeof post, 0), sizeof post); /* nowhere to answer */
-    assert_int_equal(tows_crew_hear(&crew, &worker), 0);
+    assert_int_equal(send(theirs, &msg, sizeof msg, 0), sizeof msg); /* nowhere to answer */
+    assert_int_equal(tows_worker_pool_hear(&pool, &worker), 0);
     int fds[3] = {null, null, null}; /* no socket, and one too many */
-    assert_int_equal(tow_fds_send(theirs, &post, sizeof post, fds, 3), 0);
-    assert_int_equal(tows_crew_hear(&crew, &worker), 0);
-    post.what = TOW_POST_READY; /* what has none with it */
-    assert_int_equal(tow_fds_send(theirs, &post, sizeof post, fds, 2), 0);
-    assert_int_equal(tows_crew_hear(&crew, &worker), 0);
+    assert_int_equal(tow_fds_send(theirs, &msg, sizeof msg, fds, 3), 0);
+    assert_int_equal(tows_worker_pool_hear(&pool, &worker), 0);
+    msg.what = TOW_WORKER_MSG_READY; /* what has none with it */
+    assert_int_equal(tow_fds_send(theirs, &msg, sizeof msg, fds, 2), 0);
+    assert_int_equal(tows_worker_pool_hear(&pool, &worker), 0);
     worker.state = TOW_WORKER_IDLE; /* no session, no exports */
-    post.what = TOW_POST_KEEP;
-    close(say(theirs, &worker, &post, null));
-    assert_int_equal(worker.kept, 1);                          /* that of three descriptors */
+    msg.what = TOW_WORKER_MSG_KEEP;
+    close(say(theirs, &worker, &msg, null));
+    assert_int_equal(worker.exports, 1);                       /* that of three descriptors */
     assert_int_equal(tow_fds_send(theirs, "x", 1, fds, 2), 0); /* no message at all */
-    assert_int_equal(tows_crew_hear(&crew, &worker), 0);
+    assert_int_equal(tows_worker_pool_hear(&pool, &worker), 0);
     assert_int_equal(worker.control, -1);
     close(null);
 }
 
 static void a_socket_that_is_full_gets_no_answer(void **state)
 {
-    struct tows_post post = {.what = TOW_POST_KEEP};
+    struct tows_worker_msg msg = {.what = TOW_WORKER_MSG_KEEP};
     int pair[2];
     (void)state;
     assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair), 0);
-    while (send(pair[1], &post, sizeof post, MSG_DONTWAIT) > 0) {
+    while (send(pair[1], &msg, sizeof msg, MSG_DONTWAIT) > 0) {
     }
-    while (send(pair[1], &post, 1, MSG_DONTWAIT) > 0) {
+    while (send(pair[1], &msg, 1, MSG_DONTWAIT) > 0) {
     }
     int fds[2] = {pair[1], pair[0]};
-    assert_int_equal(tow_fds_send(theirs, &post, sizeof post, fds, 2), 0);
+    assert_int_equal(tow_fds_send(theirs, &msg, sizeof msg, fds, 2), 0);
     int64_t start = tow_time_now_ns();
-    assert_int_equal(tows_crew_hear(&crew, &worker), 0);
+    assert_int_equal(tows_worker_pool_hear(&pool, &worker), 0);
     assert_true(tow_time_now_ns() - start < 20 * TOW_TIME_S);
     close(pair[0]);
     close(pair[1]);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Starts workers, hands them connections, hears from them and reaps them. */
-#include "server/daemon/crew.h"
+#include "server/daemon/worker_pool.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -18,7 +18,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
-#include "server/daemon/post.h"
+#include "server/daemon/worker_msg.h"
 #include "server/daemon/walls.h"
 
 enum {
@@ -27,20 +27,20 @@ enum {
     LISTENER_FILES = 65536, /* as packaging/systemd has it */
 };
 
-void tows_crew_init(struct tows_crew *crew, const struct tows_config *config)
+void tows_worker_pool_init(struct tows_worker_pool *pool, const struct tows_config *config)
 {
-    memset(crew, 0, sizeof *crew);
-    crew->config = config;
-    crew->next_session = 1;
+    memset(pool, 0, sizeof *pool);
+    pool->config = config;
+    pool->next_session = 1;
     /* What sessions export is all here. Workers keep what they were given: not every library of a
      * driver's can do with high descriptors. */
-    getrlimit(RLIMIT_NOFILE, &crew->files);
-    struct rlimit more = crew->files;
+    getrlimit(RLIMIT_NOFILE, &pool->files);
+    struct rlimit more = pool->files;
     more.rlim_cur = more.rlim_max < LISTENER_FILES ? more.rlim_max : LISTENER_FILES;
-    if (more.rlim_cur > crew->files.rlim_cur) {
+    if (more.rlim_cur > pool->files.rlim_cur) {
         setrlimit(RLIMIT_NOFILE, &more);
     }
-    tows_kept_init(&crew->kept);
+    tows_export_registry_init(&pool->exports);
 }
 
 /* Splits a key: NAME=VALUE lines go into the environment, slot=N becomes a flag. */
@@ -60,7 +60,7 @@ static void apply_key(char *key, char **ret_slot)
 
 /* The child between fork and exec. The listener has one thread, so everything may be called here.
  */
-static void run_child(const struct tows_crew *crew, const char *key, int control, int stats,
+static void run_child(const struct tows_worker_pool *pool, const char *key, int control, int stats,
                       pid_t listener)
 {
     /* Workers end with their listener, whatever ended it. */
@@ -72,7 +72,7 @@ static void run_child(const struct tows_crew *crew, const char *key, int control
     /* Both are moved out of the way first: either might be 3 or 4 already. */
     int high_control = fcntl(control, F_DUPFD, 16);
     int high_stats = fcntl(stats, F_DUPFD, 16);
-    if (high_control < 0 || high_stats < 0 || dup2(high_control, TOW_POST_FD) < 0 ||
+    if (high_control < 0 || high_stats < 0 || dup2(high_control, TOW_WORKER_MSG_FD) < 0 ||
         dup2(high_stats, TOW_STATS_FD) < 0) {
         _exit(1);
     }
@@ -106,13 +106,13 @@ static void run_child(const struct tows_crew *crew, const char *key, int control
     sigset_t none;
     sigemptyset(&none);
     sigprocmask(SIG_SETMASK, &none, NULL);
-    setrlimit(RLIMIT_NOFILE, &crew->files);
+    setrlimit(RLIMIT_NOFILE, &pool->files);
 
     static char text[8 * TOW_CONFIG_TEXT_MAX];
     static char key_copy[TOW_WORKER_KEY_MAX];
     static char slot_flag[32];
     char *args[TOW_CONFIG_ARGS_MAX + 4] = {(char *)"towlined", (char *)"--worker"};
-    int count = tows_config_worker_args(crew->config, text, sizeof text, args + 2);
+    int count = tows_config_worker_args(pool->config, text, sizeof text, args + 2);
     if (count < 0) {
         _exit(1);
     }
@@ -125,12 +125,12 @@ static void run_child(const struct tows_crew *crew, const char *key, int control
         args[count++] = slot_flag;
     }
     args[count] = NULL;
-    static char *kept[TOW_WALLS_ENVIRONMENT_MAX + 1];
+    static char *exports[TOW_WALLS_ENVIRONMENT_MAX + 1];
     tows_walls_close_from(TOW_STATS_FD + 1);
-    if (crew->config->walls != 0) {
-        tows_walls_environment(environ, kept);
+    if (pool->config->walls != 0) {
+        tows_walls_environment(environ, exports);
     }
-    execve("/proc/self/exe", args, crew->config->walls != 0 ? kept : environ);
+    execve("/proc/self/exe", args, pool->config->walls != 0 ? exports : environ);
     _exit(127);
 }
 
@@ -174,9 +174,9 @@ static void give_lines(struct tows_worker *worker)
     atomic_fetch_add(&worker->stats->lines, given);
 }
 
-void tows_crew_give_lines(struct tows_crew *crew)
+void tows_worker_pool_give_lines(struct tows_worker_pool *pool)
 {
-    for (struct tows_worker *worker = crew->workers; worker != NULL; worker = worker->next) {
+    for (struct tows_worker *worker = pool->workers; worker != NULL; worker = worker->next) {
         give_lines(worker);
     }
 }
@@ -188,9 +188,9 @@ static void take_lines_back(struct tows_worker *worker)
     tow_log_give_back(left < worker->lines ? left : worker->lines);
 }
 
-static void worker_free(struct tows_crew *crew, struct tows_worker *worker)
+static void worker_free(struct tows_worker_pool *pool, struct tows_worker *worker)
 {
-    tows_kept_end(&crew->kept, worker, &worker->kept);
+    tows_export_registry_end(&pool->exports, worker, &worker->exports);
     take_lines_back(worker);
     if (worker->control >= 0) {
         close(worker->control);
@@ -202,7 +202,8 @@ static void worker_free(struct tows_crew *crew, struct tows_worker *worker)
     free(worker);
 }
 
-int tows_crew_start(struct tows_crew *crew, const char *key, const struct tows_who *who)
+int tows_worker_pool_start(struct tows_worker_pool *pool, const char *key,
+                           const struct tows_who *who)
 {
     if (strlen(key) >= TOW_WORKER_KEY_MAX) {
         return -E2BIG;
@@ -228,7 +229,7 @@ int tows_crew_start(struct tows_crew *crew, const char *key, const struct tows_w
     pid_t self = getpid();
     pid_t pid = fork();
     if (pid == 0) {
-        run_child(crew, key, pair[1], stats, self);
+        run_child(pool, key, pair[1], stats, self);
     }
     if (pid < 0) {
         error = -errno;
@@ -241,20 +242,20 @@ int tows_crew_start(struct tows_crew *crew, const char *key, const struct tows_w
     snprintf(worker->key, sizeof worker->key, "%s", key);
     worker->who = who != NULL ? *who : (struct tows_who){0};
     worker->since_ns = tow_time_now_ns();
-    worker->next = crew->workers;
-    crew->workers = worker;
+    worker->next = pool->workers;
+    pool->workers = worker;
     tow_log(TOW_AREA_SERVER, TOW_LOG_DEBUG, "worker %d starts", (int)pid);
     return 0;
 
 free_worker:
     close(stats);
-    worker_free(crew, worker);
+    worker_free(pool, worker);
     return error;
 }
 
-struct tows_worker *tows_crew_idle(struct tows_crew *crew, const char *key)
+struct tows_worker *tows_worker_pool_idle(struct tows_worker_pool *pool, const char *key)
 {
-    for (struct tows_worker *worker = crew->workers; worker != NULL; worker = worker->next) {
+    for (struct tows_worker *worker = pool->workers; worker != NULL; worker = worker->next) {
         if (worker->state == TOW_WORKER_IDLE && strcmp(worker->key, key) == 0) {
             return worker;
         }
@@ -262,30 +263,30 @@ struct tows_worker *tows_crew_idle(struct tows_crew *crew, const char *key)
     return NULL;
 }
 
-unsigned tows_crew_count(const struct tows_crew *crew, enum tows_worker_state state,
-                         const char *key)
+unsigned tows_worker_pool_count(const struct tows_worker_pool *pool, enum tows_worker_state state,
+                                const char *key)
 {
     unsigned count = 0;
-    for (const struct tows_worker *worker = crew->workers; worker != NULL; worker = worker->next) {
+    for (const struct tows_worker *worker = pool->workers; worker != NULL; worker = worker->next) {
         count += worker->state == state && (key == NULL || strcmp(worker->key, key) == 0);
     }
     return count;
 }
 
-unsigned tows_crew_count_for(const struct tows_crew *crew, enum tows_worker_state state,
-                             const struct tows_who *who)
+unsigned tows_worker_pool_count_for(const struct tows_worker_pool *pool,
+                                    enum tows_worker_state state, const struct tows_who *who)
 {
     unsigned count = 0;
-    for (const struct tows_worker *worker = crew->workers; worker != NULL; worker = worker->next) {
+    for (const struct tows_worker *worker = pool->workers; worker != NULL; worker = worker->next) {
         count += worker->state == state && tows_who_same(&worker->who, who);
     }
     return count;
 }
 
-unsigned tows_crew_size(const struct tows_crew *crew)
+unsigned tows_worker_pool_size(const struct tows_worker_pool *pool)
 {
     unsigned count = 0;
-    for (const struct tows_worker *worker = crew->workers; worker != NULL; worker = worker->next) {
+    for (const struct tows_worker *worker = pool->workers; worker != NULL; worker = worker->next) {
         count++;
     }
     return count;
@@ -297,20 +298,21 @@ static void set_state(struct tows_worker *worker, enum tows_worker_state state)
     worker->since_ns = tow_time_now_ns();
 }
 
-int tows_crew_hand(struct tows_crew *crew, struct tows_worker *worker, int fd,
-                   enum tow_transport_kind kind, const char *peer, const struct tows_who *who)
+int tows_worker_pool_assign(struct tows_worker_pool *pool, struct tows_worker *worker, int fd,
+                            enum tow_transport_kind kind, const char *peer,
+                            const struct tows_who *who)
 {
-    struct tows_post post = {
-        .what = TOW_POST_SERVE, .transport = kind, .session = crew->next_session};
-    snprintf(post.peer, sizeof post.peer, "%s", peer);
-    int error = tow_fds_send(worker->control, &post, sizeof post, &fd, 1);
+    struct tows_worker_msg msg = {
+        .what = TOW_WORKER_MSG_SERVE, .transport = kind, .session = pool->next_session};
+    snprintf(msg.peer, sizeof msg.peer, "%s", peer);
+    int error = tow_fds_send(worker->control, &msg, sizeof msg, &fd, 1);
     if (error < 0) {
-        tows_crew_end(worker);
+        tows_worker_pool_end(worker);
         return error;
     }
     /* Without one the client sees the end when the worker's own closes, a little early. */
     worker->client = fcntl(fd, F_DUPFD_CLOEXEC, 0);
-    worker->session = crew->next_session++;
+    worker->session = pool->next_session++;
     worker->who = *who;
     snprintf(worker->peer, sizeof worker->peer, "%s", peer);
     set_state(worker, TOW_WORKER_BUSY);
@@ -319,10 +321,12 @@ int tows_crew_hand(struct tows_crew *crew, struct tows_worker *worker, int fd,
     return 0;
 }
 
-int tows_crew_lane(struct tows_crew *crew, uint64_t session, int fd, enum tow_transport_kind kind)
+int tows_worker_pool_lane(struct tows_worker_pool *pool, uint64_t session, int fd,
+                          enum tow_transport_kind kind)
 {
-    struct tows_post post = {.what = TOW_POST_LANE, .transport = kind, .session = session};
-    for (struct tows_worker *worker = crew->workers; worker != NULL; worker = worker->next) {
+    struct tows_worker_msg msg = {
+        .what = TOW_WORKER_MSG_LANE, .transport = kind, .session = session};
+    for (struct tows_worker *worker = pool->workers; worker != NULL; worker = worker->next) {
         if (worker->state == TOW_WORKER_BUSY && worker->session == session &&
             atomic_load(&worker->stats->lanes) != 0) {
             /* One that does not take them fast enough must not hold the listener up. */
@@ -330,40 +334,41 @@ int tows_crew_lane(struct tows_crew *crew, uint64_t session, int fd, enum tow_tr
             if (poll(&room, 1, 0) != 1 || (room.revents & POLLOUT) == 0) {
                 return -EAGAIN;
             }
-            return tow_fds_send(worker->control, &post, sizeof post, &fd, 1);
+            return tow_fds_send(worker->control, &msg, sizeof msg, &fd, 1);
         }
     }
     return -ENOENT;
 }
 
-static void record_failure(struct tows_crew *crew, const char *sentence)
+static void record_failure(struct tows_worker_pool *pool, const char *sentence)
 {
-    snprintf(crew->failure, sizeof crew->failure, "%s", sentence);
-    unsigned seconds = crew->failures < 6 ? 1u << crew->failures : BACKOFF_MAX_S;
-    crew->failures++;
-    crew->retry_ns = tow_time_now_ns() + (int64_t)seconds * TOW_TIME_S;
+    snprintf(pool->failure, sizeof pool->failure, "%s", sentence);
+    unsigned seconds = pool->failures < 6 ? 1u << pool->failures : BACKOFF_MAX_S;
+    pool->failures++;
+    pool->retry_ns = tow_time_now_ns() + (int64_t)seconds * TOW_TIME_S;
 }
 
-static void record_ready(struct tows_crew *crew, const struct tows_post *post, const char *text)
+static void record_ready(struct tows_worker_pool *pool, const struct tows_worker_msg *msg,
+                         const char *text)
 {
-    char *devices = strndup(text, post->text_size);
+    char *devices = strndup(text, msg->text_size);
     if (devices != NULL) {
-        free(crew->devices);
-        crew->devices = devices;
+        free(pool->devices);
+        pool->devices = devices;
     }
-    snprintf(crew->backend, sizeof crew->backend, "%.*s", (int)sizeof post->backend, post->backend);
-    snprintf(crew->description, sizeof crew->description, "%.*s", (int)sizeof post->description,
-             post->description);
-    crew->pageable = post->pageable != 0;
-    crew->opened = true;
-    crew->failures = 0;
-    crew->failure[0] = '\0';
-    crew->retry_ns = 0;
+    snprintf(pool->backend, sizeof pool->backend, "%.*s", (int)sizeof msg->backend, msg->backend);
+    snprintf(pool->description, sizeof pool->description, "%.*s", (int)sizeof msg->description,
+             msg->description);
+    pool->pageable = msg->pageable != 0;
+    pool->opened = true;
+    pool->failures = 0;
+    pool->failure[0] = '\0';
+    pool->retry_ns = 0;
 }
 
 /* What a worker says, with at most two descriptors: -EAGAIN, or the packet's size (0: it has closed
  * its end). */
-static ssize_t crew_receive(int control, void *packet, size_t size, int ret_fds[2])
+static ssize_t pool_receive(int control, void *packet, size_t size, int ret_fds[2])
 {
     union {
         char bytes[CMSG_SPACE(2 * sizeof(int))];
@@ -386,22 +391,23 @@ static ssize_t crew_receive(int control, void *packet, size_t size, int ret_fds[
 
 /* A session exports, imports or forgets a descriptor. It may be in the hands of its client: only
  * what it has exported itself is its own, and a socket that takes no answer at once gets none. */
-static void crew_exchange(struct tows_crew *crew, struct tows_worker *worker,
-                          const struct tows_post *post, int fds[2])
+static void pool_exchange(struct tows_worker_pool *pool, struct tows_worker *worker,
+                          const struct tows_worker_msg *msg, int fds[2])
 {
-    struct tows_post_answer answer = {.error = -EINVAL};
+    struct tows_worker_msg_answer answer = {.error = -EINVAL};
     int given = -1;
     if (worker->state != TOW_WORKER_BUSY) {
         return;
     }
-    if (post->what == TOW_POST_KEEP && fds[1] >= 0) {
-        answer.error = tows_kept_add(&crew->kept, worker, &worker->kept, fds[1], &answer.token);
+    if (msg->what == TOW_WORKER_MSG_KEEP && fds[1] >= 0) {
+        answer.error = tows_export_registry_add(&pool->exports, worker, &worker->exports, fds[1],
+                                                &answer.token);
         fds[1] = -1;
-    } else if (post->what == TOW_POST_GET) {
-        given = tows_kept_find(&crew->kept, &post->token);
+    } else if (msg->what == TOW_WORKER_MSG_GET) {
+        given = tows_export_registry_find(&pool->exports, &msg->token);
         answer.error = given < 0 ? given : 0;
-    } else if (post->what == TOW_POST_FORGET) {
-        tows_kept_forget(&crew->kept, worker, &worker->kept, &post->token);
+    } else if (msg->what == TOW_WORKER_MSG_FORGET) {
+        tows_export_registry_forget(&pool->exports, worker, &worker->exports, &msg->token);
         answer.error = 0;
     }
     if (fds[0] >= 0) {
@@ -418,33 +424,34 @@ static void close_all(int fds[2])
     }
 }
 
-int tows_crew_hear(struct tows_crew *crew, struct tows_worker *worker)
+int tows_worker_pool_hear(struct tows_worker_pool *pool, struct tows_worker *worker)
 {
-    static char packet[sizeof(struct tows_post) + TOW_POST_TEXT_MAX];
+    static char packet[sizeof(struct tows_worker_msg) + TOW_WORKER_MSG_TEXT_MAX];
     int fds[2] = {-1, -1};
-    ssize_t got = crew_receive(worker->control, packet, sizeof packet, fds);
+    ssize_t got = pool_receive(worker->control, packet, sizeof packet, fds);
     if (got == -EAGAIN) {
         return 0;
     }
-    struct tows_post post;
-    if (got < (ssize_t)sizeof post) {
+    struct tows_worker_msg msg;
+    if (got < (ssize_t)sizeof msg) {
         /* It has closed its end: SIGCHLD tells the rest. */
         close_all(fds);
         close(worker->control);
         worker->control = -1;
         return 0;
     }
-    memcpy(&post, packet, sizeof post);
-    if (post.what == TOW_POST_KEEP || post.what == TOW_POST_GET || post.what == TOW_POST_FORGET) {
-        crew_exchange(crew, worker, &post, fds);
+    memcpy(&msg, packet, sizeof msg);
+    if (msg.what == TOW_WORKER_MSG_KEEP || msg.what == TOW_WORKER_MSG_GET ||
+        msg.what == TOW_WORKER_MSG_FORGET) {
+        pool_exchange(pool, worker, &msg, fds);
     }
     close_all(fds);
-    if (post.text_size > (size_t)got - sizeof post) {
+    if (msg.text_size > (size_t)got - sizeof msg) {
         return 0;
     }
-    const char *text = packet + sizeof post;
-    if (post.what == TOW_POST_READY && worker->state == TOW_WORKER_STARTING) {
-        record_ready(crew, &post, text);
+    const char *text = packet + sizeof msg;
+    if (msg.what == TOW_WORKER_MSG_READY && worker->state == TOW_WORKER_STARTING) {
+        record_ready(pool, &msg, text);
         tow_log(TOW_AREA_SERVER, TOW_LOG_DEBUG, "worker %d is ready after %lld ms",
                 (int)worker->pid,
                 (long long)((tow_time_now_ns() - worker->since_ns) / TOW_TIME_MS));
@@ -452,21 +459,21 @@ int tows_crew_hear(struct tows_crew *crew, struct tows_worker *worker)
         return 0;
     }
     /* One that has been given a client meanwhile finds that first, and makes no context ahead. */
-    if (post.what == TOW_POST_WARM && worker->state == TOW_WORKER_IDLE) {
-        struct tows_post go = {.what = TOW_POST_WARM};
+    if (msg.what == TOW_WORKER_MSG_WARM && worker->state == TOW_WORKER_IDLE) {
+        struct tows_worker_msg go = {.what = TOW_WORKER_MSG_WARM};
         if (send(worker->control, &go, sizeof go, MSG_NOSIGNAL | MSG_DONTWAIT) == sizeof go) {
             set_state(worker, TOW_WORKER_STARTING);
         }
         return 0;
     }
-    if (post.what == TOW_POST_WARM && worker->state == TOW_WORKER_STARTING) {
+    if (msg.what == TOW_WORKER_MSG_WARM && worker->state == TOW_WORKER_STARTING) {
         set_state(worker, TOW_WORKER_IDLE);
         return 0;
     }
-    if (post.what == TOW_POST_FAILED && worker->state == TOW_WORKER_STARTING) {
+    if (msg.what == TOW_WORKER_MSG_FAILED && worker->state == TOW_WORKER_STARTING) {
         char sentence[512];
-        snprintf(sentence, sizeof sentence, "%.*s", (int)post.text_size, text);
-        record_failure(crew, sentence);
+        snprintf(sentence, sizeof sentence, "%.*s", (int)msg.text_size, text);
+        record_failure(pool, sentence);
         set_state(worker, TOW_WORKER_ENDING);
         return 1;
     }
@@ -488,12 +495,12 @@ static void tell_end(const struct tows_worker *worker, int status)
     }
 }
 
-int tows_crew_reap(struct tows_crew *crew, char ret_key[TOW_WORKER_KEY_MAX])
+int tows_worker_pool_reap(struct tows_worker_pool *pool, char ret_key[TOW_WORKER_KEY_MAX])
 {
     int status;
     pid_t pid;
     while ((pid = waitpid(-1, &status, WNOHANG)) > 0) {
-        struct tows_worker **at = &crew->workers;
+        struct tows_worker **at = &pool->workers;
         while (*at != NULL && (*at)->pid != pid) {
             at = &(*at)->next;
         }
@@ -504,7 +511,7 @@ int tows_crew_reap(struct tows_crew *crew, char ret_key[TOW_WORKER_KEY_MAX])
         int failed = 0;
         if (worker->state == TOW_WORKER_STARTING && worker->control >= 0) {
             /* Its last words may still be in the socket. */
-            failed = tows_crew_hear(crew, worker);
+            failed = tows_worker_pool_hear(pool, worker);
         }
         if (!failed && worker->state == TOW_WORKER_STARTING) {
             char sentence[128];
@@ -512,13 +519,13 @@ int tows_crew_reap(struct tows_crew *crew, char ret_key[TOW_WORKER_KEY_MAX])
                      WIFSIGNALED(status) ? "the worker was ended by signal %d while it started"
                                          : "the worker ended with code %d while it started",
                      WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status));
-            record_failure(crew, sentence);
+            record_failure(pool, sentence);
             failed = 1;
         }
         tell_end(worker, status);
         snprintf(ret_key, TOW_WORKER_KEY_MAX, "%s", worker->key);
         *at = worker->next;
-        worker_free(crew, worker);
+        worker_free(pool, worker);
         if (failed) {
             return 1;
         }
@@ -526,7 +533,7 @@ int tows_crew_reap(struct tows_crew *crew, char ret_key[TOW_WORKER_KEY_MAX])
     return 0;
 }
 
-void tows_crew_end(struct tows_worker *worker)
+void tows_worker_pool_end(struct tows_worker *worker)
 {
     if (worker->state != TOW_WORKER_ENDING) {
         set_state(worker, TOW_WORKER_ENDING);
@@ -534,37 +541,37 @@ void tows_crew_end(struct tows_worker *worker)
     }
 }
 
-void tows_crew_fini(struct tows_crew *crew)
+void tows_worker_pool_fini(struct tows_worker_pool *pool)
 {
-    for (struct tows_worker *worker = crew->workers; worker != NULL; worker = worker->next) {
-        tows_crew_end(worker);
+    for (struct tows_worker *worker = pool->workers; worker != NULL; worker = worker->next) {
+        tows_worker_pool_end(worker);
     }
     int64_t deadline = tow_time_deadline(2 * TOW_TIME_S);
     char key[TOW_WORKER_KEY_MAX];
     bool killed = false;
-    while (crew->workers != NULL) {
-        while (tows_crew_reap(crew, key) > 0) {
+    while (pool->workers != NULL) {
+        while (tows_worker_pool_reap(pool, key) > 0) {
         }
-        if (crew->workers != NULL && tow_time_passed(deadline)) {
+        if (pool->workers != NULL && tow_time_passed(deadline)) {
             if (killed) {
                 break; /* stuck in the kernel: init inherits it */
             }
-            for (struct tows_worker *worker = crew->workers; worker != NULL;
+            for (struct tows_worker *worker = pool->workers; worker != NULL;
                  worker = worker->next) {
                 kill(worker->pid, SIGKILL);
             }
             killed = true;
             deadline = tow_time_deadline(TOW_TIME_S);
         }
-        if (crew->workers != NULL) {
+        if (pool->workers != NULL) {
             tow_time_sleep(5 * TOW_TIME_MS);
         }
     }
-    while (crew->workers != NULL) {
-        struct tows_worker *worker = crew->workers;
-        crew->workers = worker->next;
-        worker_free(crew, worker);
+    while (pool->workers != NULL) {
+        struct tows_worker *worker = pool->workers;
+        pool->workers = worker->next;
+        worker_free(pool, worker);
     }
-    free(crew->devices);
-    crew->devices = NULL;
+    free(pool->devices);
+    pool->devices = NULL;
 }

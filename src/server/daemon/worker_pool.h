@@ -5,8 +5,8 @@
  * ever lives in the listener and a worker's death frees everything of its session. Only the
  * listener's one thread calls this.
  */
-#ifndef TOW_SERVER_CREW_H
-#define TOW_SERVER_CREW_H
+#ifndef TOW_SERVER_WORKER_POOL_H
+#define TOW_SERVER_WORKER_POOL_H
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -14,7 +14,7 @@
 #include <sys/types.h>
 
 #include "server/daemon/config.h"
-#include "server/daemon/kept.h"
+#include "server/daemon/export_registry.h"
 #include "server/daemon/who.h"
 #include "server/session/session.h"
 #include "transport/transport.h"
@@ -31,7 +31,7 @@ enum tows_worker_state {
 enum { TOW_WORKER_KEY_MAX = 1024 };
 
 struct tows_worker {
-    struct tows_worker *next; /* owned by the crew */
+    struct tows_worker *next; /* owned by the worker pool */
     pid_t pid;
     int control; /* owned */
     /* Owned: its client's connection, once more, or -1. The client sees it close when the process
@@ -43,19 +43,19 @@ struct tows_worker {
     uint64_t session;
     struct tows_who who; /* whose session it is, or whose program it is started for */
     unsigned lines;      /* of the log that it was given */
-    unsigned kept;       /* descriptors that it has exported */
+    unsigned exports;    /* descriptors that it has exported */
     char peer[128];
     char transport[16];
     int64_t since_ns; /* of the state */
 };
 
-struct tows_crew {
+struct tows_worker_pool {
     const struct tows_config *config; /* borrowed */
     struct tows_worker *workers;      /* owned */
     uint64_t next_session;
-    struct tows_kept kept; /* what sessions have exported for each other */
-    struct rlimit files;   /* how many descriptors a worker may have */
-    bool opened;           /* some worker has opened its backend: the texts below hold */
+    struct tows_export_registry exports; /* what sessions have exported for each other */
+    struct rlimit files;                 /* how many descriptors a worker may have */
+    bool opened; /* some worker has opened its backend: the texts below hold */
     char backend[16];
     char description[256];
     bool pageable;     /* GPUs reach pageable memory */
@@ -65,44 +65,47 @@ struct tows_crew {
     int64_t retry_ns;  /* no worker is started ahead before this moment */
 };
 
-void tows_crew_init(struct tows_crew *crew, const struct tows_config *config);
+void tows_worker_pool_init(struct tows_worker_pool *pool, const struct tows_config *config);
 
 /* Starts a worker, for a program of `who` or (NULL) for anybody's. 0, or why it could not be. */
-int tows_crew_start(struct tows_crew *crew, const char *key, const struct tows_who *who);
+int tows_worker_pool_start(struct tows_worker_pool *pool, const char *key,
+                           const struct tows_who *who);
 
 /* An idle worker for this key, or NULL. */
-struct tows_worker *tows_crew_idle(struct tows_crew *crew, const char *key);
-unsigned tows_crew_count(const struct tows_crew *crew, enum tows_worker_state state,
-                         const char *key);
+struct tows_worker *tows_worker_pool_idle(struct tows_worker_pool *pool, const char *key);
+unsigned tows_worker_pool_count(const struct tows_worker_pool *pool, enum tows_worker_state state,
+                                const char *key);
 /* Those in that state for one peer: its sessions, or workers that start for its programs. */
-unsigned tows_crew_count_for(const struct tows_crew *crew, enum tows_worker_state state,
-                             const struct tows_who *who);
+unsigned tows_worker_pool_count_for(const struct tows_worker_pool *pool,
+                                    enum tows_worker_state state, const struct tows_who *who);
 /* All worker processes, whatever their state. */
-unsigned tows_crew_size(const struct tows_crew *crew);
+unsigned tows_worker_pool_size(const struct tows_worker_pool *pool);
 
 /* Gives it the connection; the caller still owns its own `fd`. */
-int tows_crew_hand(struct tows_crew *crew, struct tows_worker *worker, int fd,
-                   enum tow_transport_kind kind, const char *peer, const struct tows_who *who);
+int tows_worker_pool_assign(struct tows_worker_pool *pool, struct tows_worker *worker, int fd,
+                            enum tow_transport_kind kind, const char *peer,
+                            const struct tows_who *who);
 
 /* Gives the worker of a session a further connection of it; the caller still owns its own `fd`.
  * -ENOENT if there is no such session. */
-int tows_crew_lane(struct tows_crew *crew, uint64_t session, int fd, enum tow_transport_kind kind);
+int tows_worker_pool_lane(struct tows_worker_pool *pool, uint64_t session, int fd,
+                          enum tow_transport_kind kind);
 
 /* The worker's control socket is readable. Returns 1 if the failure of a start should be told to
  * clients that wait for `worker->key`. */
-int tows_crew_hear(struct tows_crew *crew, struct tows_worker *worker);
+int tows_worker_pool_hear(struct tows_worker_pool *pool, struct tows_worker *worker);
 
 /* Reaps what has ended (SIGCHLD). Returns 1 as above, with the key in ret_key. Call until it
  * returns 0. */
-int tows_crew_reap(struct tows_crew *crew, char ret_key[TOW_WORKER_KEY_MAX]);
+int tows_worker_pool_reap(struct tows_worker_pool *pool, char ret_key[TOW_WORKER_KEY_MAX]);
 
 /* Gives workers lines of the log, of which the server has so many in all. Call it now and then. */
-void tows_crew_give_lines(struct tows_crew *crew);
+void tows_worker_pool_give_lines(struct tows_worker_pool *pool);
 
 /* Tells a worker to go. */
-void tows_crew_end(struct tows_worker *worker);
+void tows_worker_pool_end(struct tows_worker *worker);
 
 /* Ends all, waits for them (at most about 3 s), frees everything. */
-void tows_crew_fini(struct tows_crew *crew);
+void tows_worker_pool_fini(struct tows_worker_pool *pool);
 
 #endif

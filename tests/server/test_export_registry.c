@@ -8,16 +8,16 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-#include "server/daemon/kept.h"
+#include "server/daemon/export_registry.h"
 
-static struct tows_kept kept;
+static struct tows_export_registry exports;
 static char ann, bob; /* sessions */
 static unsigned anns, bobs;
 
 static int setup(void **state)
 {
     (void)state;
-    tows_kept_init(&kept);
+    tows_export_registry_init(&exports);
     anns = bobs = 0;
     return 0;
 }
@@ -25,9 +25,9 @@ static int setup(void **state)
 static int teardown(void **state)
 {
     (void)state;
-    tows_kept_end(&kept, &ann, &anns);
-    tows_kept_end(&kept, &bob, &bobs);
-    assert_int_equal(kept.count, 0);
+    tows_export_registry_end(&exports, &ann, &anns);
+    tows_export_registry_end(&exports, &bob, &bobs);
+    assert_int_equal(exports.count, 0);
     return 0;
 }
 
@@ -50,14 +50,15 @@ static void a_token_leads_to_its_descriptor_only(void **state)
     (void)state;
     for (int i = 0; i < 50; i++) {
         fd[i] = any_fd();
-        assert_int_equal(
-            tows_kept_add(&kept, i % 2 ? &ann : &bob, i % 2 ? &anns : &bobs, fd[i], &token[i]), 0);
+        assert_int_equal(tows_export_registry_add(&exports, i % 2 ? &ann : &bob,
+                                                  i % 2 ? &anns : &bobs, fd[i], &token[i]),
+                         0);
     }
     assert_int_equal(anns + bobs, 50);
     for (int i = 0; i < 50; i++) {
-        assert_int_equal(tows_kept_find(&kept, &token[i]), fd[i]);
+        assert_int_equal(tows_export_registry_find(&exports, &token[i]), fd[i]);
         token[i].word[1] ^= 1;
-        assert_int_equal(tows_kept_find(&kept, &token[i]), -ENOENT);
+        assert_int_equal(tows_export_registry_find(&exports, &token[i]), -ENOENT);
     }
 }
 
@@ -66,15 +67,15 @@ static void only_its_session_forgets_a_descriptor(void **state)
     struct tow_token token;
     int fd = any_fd();
     (void)state;
-    assert_int_equal(tows_kept_add(&kept, &ann, &anns, fd, &token), 0);
-    tows_kept_forget(&kept, &bob, &bobs, &token);
-    assert_int_equal(tows_kept_find(&kept, &token), fd);
-    tows_kept_end(&kept, &bob, &bobs);
+    assert_int_equal(tows_export_registry_add(&exports, &ann, &anns, fd, &token), 0);
+    tows_export_registry_forget(&exports, &bob, &bobs, &token);
+    assert_int_equal(tows_export_registry_find(&exports, &token), fd);
+    tows_export_registry_end(&exports, &bob, &bobs);
     assert_true(is_open(fd));
-    tows_kept_forget(&kept, &ann, &anns, &token);
-    assert_int_equal(tows_kept_find(&kept, &token), -ENOENT);
+    tows_export_registry_forget(&exports, &ann, &anns, &token);
+    assert_int_equal(tows_export_registry_find(&exports, &token), -ENOENT);
     assert_false(is_open(fd));
-    tows_kept_forget(&kept, &ann, &anns, &token);
+    tows_export_registry_forget(&exports, &ann, &anns, &token);
     assert_int_equal(anns, 0);
 }
 
@@ -85,9 +86,10 @@ static void a_session_that_ends_takes_its_own_along(void **state)
     (void)state;
     for (int i = 0; i < 20; i++) {
         fd[i] = any_fd();
-        tows_kept_add(&kept, i < 15 ? &ann : &bob, i < 15 ? &anns : &bobs, fd[i], &token);
+        tows_export_registry_add(&exports, i < 15 ? &ann : &bob, i < 15 ? &anns : &bobs, fd[i],
+                                 &token);
     }
-    tows_kept_end(&kept, &ann, &anns);
+    tows_export_registry_end(&exports, &ann, &anns);
     for (int i = 0; i < 20; i++) {
         assert_int_equal(is_open(fd[i]), i >= 15);
     }
@@ -105,25 +107,25 @@ static void no_more_than_half_of_all_descriptors(void **state)
     few = before;
     few.rlim_cur = 64;
     assert_int_equal(setrlimit(RLIMIT_NOFILE, &few), 0);
-    tows_kept_init(&kept);
+    tows_export_registry_init(&exports);
     for (int i = 0; i < 32; i++) {
-        assert_int_equal(tows_kept_add(&kept, &ann, &anns, any_fd(), &token), 0);
+        assert_int_equal(tows_export_registry_add(&exports, &ann, &anns, any_fd(), &token), 0);
     }
     int fd = any_fd();
-    assert_int_equal(tows_kept_add(&kept, &bob, &bobs, fd, &token), -EMFILE);
+    assert_int_equal(tows_export_registry_add(&exports, &bob, &bobs, fd, &token), -EMFILE);
     assert_false(is_open(fd));
-    tows_kept_end(&kept, &ann, &anns);
-    assert_int_equal(tows_kept_add(&kept, &bob, &bobs, any_fd(), &token), 0);
+    tows_export_registry_end(&exports, &ann, &anns);
+    assert_int_equal(tows_export_registry_add(&exports, &bob, &bobs, any_fd(), &token), 0);
     assert_int_equal(setrlimit(RLIMIT_NOFILE, &before), 0);
 }
 
 static void a_session_has_a_limit_of_its_own(void **state)
 {
     struct tow_token token;
-    unsigned many = TOW_KEPT_SESSION_MAX;
+    unsigned many = TOW_EXPORTS_SESSION_MAX;
     (void)state;
-    assert_int_equal(tows_kept_add(&kept, &ann, &many, any_fd(), &token), -EMFILE);
-    assert_int_equal(many, TOW_KEPT_SESSION_MAX);
+    assert_int_equal(tows_export_registry_add(&exports, &ann, &many, any_fd(), &token), -EMFILE);
+    assert_int_equal(many, TOW_EXPORTS_SESSION_MAX);
 }
 
 int main(void)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The hello and the welcome: which functions both sides have, and what a refusal says. */
-#include "client/link/greet.h"
+#include "client/link/hello.h"
 
 #include <errno.h>
 #include <stdatomic.h>
@@ -25,7 +25,7 @@ static const char *forwarded_value(const char *name)
     return value;
 }
 
-int towc_greet_make(unsigned slot, bool lanes, struct tow_preface *ret_hello)
+int towc_hello_make(unsigned slot, bool lanes, struct tow_preface *ret_hello)
 {
     struct tow_hello hello = {.version_min = TOW_PROTOCOL_MIN,
                               .version_max = TOW_PROTOCOL_MAX,
@@ -58,13 +58,13 @@ int towc_greet_make(unsigned slot, bool lanes, struct tow_preface *ret_hello)
     return 0;
 }
 
-void towc_greet_free(struct tow_preface *hello)
+void towc_hello_free(struct tow_preface *hello)
 {
     free((void *)(uintptr_t)hello->bytes);
     *hello = (struct tow_preface){0};
 }
 
-int towc_greet_take_lacking(struct towc_link *link)
+int towc_hello_take_lacking(struct towc_link *link)
 {
     struct tow_welcome *welcome = &link->welcome;
     if (welcome->lacking_count == 0) {
@@ -91,7 +91,7 @@ int towc_greet_take_lacking(struct towc_link *link)
     return 0;
 }
 
-bool towc_greet_may_call(const struct towc_link *link, unsigned fn)
+bool towc_hello_may_call(const struct towc_link *link, unsigned fn)
 {
     /* Process-wide: one line for each function is enough, as in tow_refuse. */
     static atomic_uchar said[TOW_FN_LIMIT];

@@ -1,35 +1,35 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A connection that no worker has yet: being looked at, waiting for a worker, or being answered by
  * the listener itself. Only the listener's one thread uses these. */
-#ifndef TOW_SERVER_GUEST_H
-#define TOW_SERVER_GUEST_H
+#ifndef TOW_SERVER_PENDING_CONN_H
+#define TOW_SERVER_PENDING_CONN_H
 
 #include <stdbool.h>
 #include <stdint.h>
 
 #include "base/buf.h"
-#include "server/daemon/crew.h"
+#include "server/daemon/worker_pool.h"
 #include "server/daemon/who.h"
 #include "transport/transport.h"
 
-enum tows_guest_state {
-    TOW_GUEST_STRANGER, /* has not said yet what it wants */
-    TOW_GUEST_PROGRAM,  /* wants a session; waits for a worker */
-    TOW_GUEST_LANE,     /* belongs to a session: the server hands it over, or it goes */
-    TOW_GUEST_ASKED,    /* wants a report: the server fills `out` and moves it on */
-    TOW_GUEST_ANSWERED, /* `out` goes out */
-    TOW_GUEST_LEAVING,  /* all was said; until it closes its end, so that nothing is lost on the way
-                         */
-    TOW_GUEST_GONE,     /* to be freed */
+enum tows_pending_conn_state {
+    TOW_CONN_STRANGER, /* has not said yet what it wants */
+    TOW_CONN_PROGRAM,  /* wants a session; waits for a worker */
+    TOW_CONN_LANE,     /* belongs to a session: the server hands it over, or it goes */
+    TOW_CONN_ASKED,    /* wants a report: the server fills `out` and moves it on */
+    TOW_CONN_ANSWERED, /* `out` goes out */
+    TOW_CONN_LEAVING,  /* all was said; until it closes its end, so that nothing is lost on the way
+                        */
+    TOW_CONN_GONE,     /* to be freed */
 };
 
-struct tows_guest {
-    struct tows_guest *next; /* owned by the list */
-    int fd;                  /* owned */
+struct tows_pending_conn {
+    struct tows_pending_conn *next; /* owned by the list */
+    int fd;                         /* owned */
     struct tows_who who;
     struct tows_caller *caller; /* borrowed from the door: its peer */
     enum tow_transport_kind kind;
-    enum tows_guest_state state;
+    enum tows_pending_conn_state state;
     int64_t deadline_ns; /* of the state; PROGRAM: when it is told again to be patient */
     int64_t until_ns;    /* PROGRAM: when it is given up; ASKED: when old numbers must do */
     bool shared;         /* it asks for shared memory, and is answered so */
@@ -46,21 +46,22 @@ struct tows_guest {
 };
 
 /* Takes over `fd`. NULL: no memory, the connection is closed. */
-struct tows_guest *tows_guest_create(int fd, enum tow_transport_kind kind, const char *peer);
-void tows_guest_destroy(struct tows_guest *guest);
+struct tows_pending_conn *tows_pending_conn_create(int fd, enum tow_transport_kind kind,
+                                                   const char *peer);
+void tows_pending_conn_destroy(struct tows_pending_conn *conn);
 
 /* Events to poll for; 0: only the end of the connection. */
-short tows_guest_events(const struct tows_guest *guest);
+short tows_pending_conn_events(const struct tows_pending_conn *conn);
 
 /* Something happened on its descriptor, or its time to be looked at has come. */
-void tows_guest_step(struct tows_guest *guest, short events);
+void tows_pending_conn_step(struct tows_pending_conn *conn, short events);
 
 /* Whether it has closed its end by now: a worker would be started for nobody. */
-bool tows_guest_has_gone(const struct tows_guest *guest);
+bool tows_pending_conn_has_gone(const struct tows_pending_conn *conn);
 
 /* Queues REFUSE with the sentence. */
-void tows_guest_refuse(struct tows_guest *guest, uint32_t code, const char *sentence);
+void tows_pending_conn_refuse(struct tows_pending_conn *conn, uint32_t code, const char *sentence);
 /* Queues REPORT with the JSON. */
-void tows_guest_report(struct tows_guest *guest, const char *json, size_t size);
+void tows_pending_conn_report(struct tows_pending_conn *conn, const char *json, size_t size);
 
 #endif

@@ -1,0 +1,53 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What the listener and a worker tell each other, over a SOCK_SEQPACKET pair: one message, one
+ * packet. */
+#ifndef TOW_SERVER_WORKER_MSG_H
+#define TOW_SERVER_WORKER_MSG_H
+
+#include <stdint.h>
+
+#include "wire/token.h"
+
+/* Descriptors a worker finds open. */
+enum {
+    TOW_WORKER_MSG_FD = 3, /* its end of the pair */
+    TOW_STATS_FD = 4,      /* memory shared with the listener: one struct tows_session_stats */
+};
+
+enum tows_worker_msg_what {
+    TOW_WORKER_MSG_READY = 1,  /* worker: the backend is open; text: the JSON of `devices` */
+    TOW_WORKER_MSG_FAILED = 2, /* worker: it cannot be opened; text: the sentence. It exits. */
+    TOW_WORKER_MSG_SERVE = 3,  /* listener: serve this connection; one descriptor comes with it */
+    TOW_WORKER_MSG_LANE = 4,   /* listener: a further connection of the session; the same */
+    TOW_WORKER_MSG_WARM = 5, /* worker: may it make a context ahead; then, that it has. Listener: it
+                          may (it gets no connection meanwhile) */
+    /* Worker: about descriptors for other sessions (server/daemon/export_registry.h). The first
+     * descriptor that comes with it is a socket of which the worker has the other end: there it
+     * gets one tows_worker_msg_answer. So threads ask at the same time, and whoever is never
+     * answered reads an end of file. Without it, none is sent. */
+    TOW_WORKER_MSG_KEEP = 6,   /* keep the second descriptor; answer: its token */
+    TOW_WORKER_MSG_GET = 7,    /* answer: the descriptor of the token */
+    TOW_WORKER_MSG_FORGET = 8, /* close the descriptor of the token, which this session exported */
+};
+
+enum { TOW_WORKER_MSG_TEXT_MAX = 64 << 10 };
+
+struct tows_worker_msg {
+    uint32_t what;
+    uint32_t transport; /* SERVE: enum tow_transport_kind */
+    uint64_t session;   /* SERVE: its number */
+    char backend[16];   /* READY */
+    char description[256];
+    char peer[128]; /* SERVE */
+    uint32_t text_size;
+    uint32_t pageable;      /* READY: 1: GPUs reach pageable memory, see describe.h */
+    struct tow_token token; /* GET, FORGET */
+};
+
+struct tows_worker_msg_answer {
+    int32_t error; /* 0, or -Exxx */
+    uint32_t zero;
+    struct tow_token token;
+};
+
+#endif
