@@ -67,12 +67,12 @@ static struct entry **hostfn_find(uint64_t id)
 static void hostfn_enlist(struct entry *entry)
 {
     struct towc_link_hostfns *count = &entry->context->link->hostfns;
-    if (entry->function.kept) {
+    if (entry->function.repeats) {
         atomic_fetch_add(&count->graphs, 1);
     } else if (atomic_fetch_add(&count->turns, 1) == 0) {
         atomic_store_explicit(&count->behind, 0, memory_order_relaxed);
     }
-    if (!entry->function.kept && !entry->function.own) {
+    if (!entry->function.repeats && !entry->function.own) {
         atomic_fetch_add(&count->writers, 1);
     }
     entry->id = ++hostfns.last_id;
@@ -86,12 +86,12 @@ static struct entry *hostfn_unlist(struct entry **at)
     struct entry *entry = *at;
     struct towc_link_hostfns *count = &entry->context->link->hostfns;
     *at = entry->next;
-    if (entry->function.kept) {
+    if (entry->function.repeats) {
         atomic_fetch_sub(&count->graphs, 1);
     } else {
         atomic_fetch_sub(&count->turns, 1);
     }
-    if (!entry->function.kept && !entry->function.own) {
+    if (!entry->function.repeats && !entry->function.own) {
         atomic_fetch_sub(&count->writers, 1);
     }
     pthread_cond_broadcast(&count->ended);
@@ -163,7 +163,7 @@ static void *run_thread(void *arg)
             self->in_hostfn = false;
         }
         say_done(turn->link, turn->id);
-        if (!function.kept) {
+        if (!function.repeats) {
             hostfn_end(turn->id);
         }
         free(turn);
@@ -238,7 +238,7 @@ void towc_hostfn_drop_context(struct towc_context *context)
     tow_mutex_lock(&hostfns.lock);
     for (unsigned i = 0; i < BUCKETS; i++) {
         for (struct entry **at = &hostfns.entries[i]; *at != NULL;) {
-            if ((*at)->context == context && !(*at)->due && !(*at)->function.kept) {
+            if ((*at)->context == context && !(*at)->due && !(*at)->function.repeats) {
                 struct entry *entry = hostfn_unlist(at);
                 entry->next = gone;
                 gone = entry;
@@ -257,8 +257,8 @@ static bool is_outstanding(const struct towc_link *link, uint64_t up_to)
     bool found = false;
     for (unsigned i = 0; i < BUCKETS && !found; i++) {
         for (const struct entry *e = hostfns.entries[i]; e != NULL && !found; e = e->next) {
-            found =
-                e->id <= up_to && e->context->link == link && !e->function.kept && !e->function.own;
+            found = e->id <= up_to && e->context->link == link && !e->function.repeats &&
+                    !e->function.own;
         }
     }
     return found;
@@ -369,7 +369,8 @@ CUresult towc_cuLaunchHostFunc(CUstream hStream, CUhostFn fn, void *userData)
         return CUDA_ERROR_INVALID_VALUE;
     }
     /* Into a graph: it runs at every launch of it. */
-    struct towc_hostfn function = {.run = fn, .user = userData, .kept = towc_capture_on(hStream)};
+    struct towc_hostfn function = {
+        .run = fn, .user = userData, .repeats = towc_capture_on(hStream)};
     return hostfn_put(TOW_FN_cuLaunchHostFunc, hStream, &function, NULL);
 }
 

@@ -18,8 +18,8 @@ struct towc_hostfn {
     CUstreamCallback callback; /* of cuStreamAddCallback */
     CUstream stream;           /* what callback is told */
     void *user;                /* the program's */
-    bool kept; /* runs each time the server says so (graph nodes); else once, then its id ends */
-    bool own;  /* ours: it writes nothing that belongs to the program */
+    bool repeats; /* runs each time the server says so (graph nodes); else once, then its id ends */
+    bool own;     /* ours: it writes nothing that belongs to the program */
     void (*drop)(void *user); /* instead of `run` if its turn never comes; NULL: nothing to do */
 };
 

@@ -17,7 +17,7 @@
 #include "client/code/limits.h"
 #include "wire/code.h"
 
-struct towc_known;
+struct towc_reusable_image;
 struct towc_library;
 struct towc_occupancy;
 struct towc_legacy_launch;
@@ -77,7 +77,7 @@ struct towc_library {
     atomic_uint links;         /* bit i: server i has it under this id */
     uint32_t context;          /* a module's context; 0 for a library */
     struct towc_library *parent; /* borrowed: the library that this module is of, or NULL */
-    struct towc_known *known;    /* of known.c: its image; or NULL */
+    struct towc_reusable_image *reusable; /* of image_reuse.c: its image; or NULL */
 
     struct tow_mutex lock;   /* guards what follows, and what its kernels say it guards */
     pthread_cond_t calm;     /* `spreading` is over */

@@ -3,7 +3,7 @@
 #include "base/mutex.h"
 #include "client/code/code.h"
 
-#include "client/code/known.h"
+#include "client/code/image_reuse.h"
 #include "client/link/link.h"
 #include "gen/module.h"
 
@@ -81,7 +81,7 @@ CUresult towc_library_unload(struct towc_library *library)
     d->count = 0;
     d->library = library;
     d->status = CUDA_SUCCESS;
-    towc_known_drop(library);
+    towc_image_reuse_drop(library);
     towc_symbols_end(library);
     for (unsigned i = 0; i < towc_client_link_count(); i++) {
         d->link = towc_client_link_at(i);

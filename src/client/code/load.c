@@ -7,7 +7,7 @@
 #include "base/log.h"
 #include "client/link/device.h"
 #include "client/code/jit_cache.h"
-#include "client/code/known.h"
+#include "client/code/image_reuse.h"
 #include "client/link/link.h"
 #include "gen/module.h"
 #include "wire/result.h"
@@ -41,7 +41,7 @@ static CUresult load_on(struct towc_library *library, struct towc_link *link,
     bool plain = library->kind == TOW_H_LIBRARY && jit->count == 0 && context != NULL &&
                  atomic_load(&context->sticky) == 0;
     CUresult known;
-    if (plain && towc_known_load(library, context, image, &known)) {
+    if (plain && towc_image_reuse_load(library, context, image, &known)) {
         return known;
     }
     unsigned fn =
@@ -70,7 +70,7 @@ static CUresult load_on(struct towc_library *library, struct towc_link *link,
             if (answer == TOW_CODE_DONE) {
                 towc_jit_decode(&call.dec, jit, rooms);
                 if (result == CUDA_SUCCESS && plain && !call.dec.bad) {
-                    towc_known_add(library, context, image, call.dec);
+                    towc_image_reuse_add(library, context, image, call.dec);
                 }
                 if (result == CUDA_SUCCESS && atomic_load(&library->links) == 0) {
                     towc_library_take_known(library, link, &call.dec);
@@ -203,7 +203,7 @@ CUresult towc_library_load(enum tow_handle_kind kind, struct towc_image *image,
     towc_image_close(image);
     return CUDA_SUCCESS;
 free_library:
-    towc_known_drop(library);
+    towc_image_reuse_drop(library);
     towc_library_destroy(library);
 close_image:
     towc_image_close(image);

@@ -269,8 +269,8 @@ static CUresult put_host(struct tow_buf *out, CUhostFn fn, void *user)
     if (fn == NULL || context == NULL) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    CUresult status =
-        towc_hostfn_add(context, &(struct towc_hostfn){.run = fn, .user = user, .kept = true}, &id);
+    CUresult status = towc_hostfn_add(
+        context, &(struct towc_hostfn){.run = fn, .user = user, .repeats = true}, &id);
     if (status == CUDA_SUCCESS) {
         tow_buf_append(out, &id, sizeof id);
     }

@@ -8,7 +8,7 @@
 #include "gen/core.h"
 #include "gen/device.h"
 #include "server/code/codecache.h"
-#include "server/code/prints.h"
+#include "server/code/printf_scan.h"
 #include "server/session/session.h"
 #include "server/session/transfer.h"
 #include "wire/snapshot.h"
@@ -292,7 +292,7 @@ static struct tows_code_image *image_add(struct tows_serve *call, struct code *c
         image_free(image);
         return other;
     }
-    tows_prints_look(call->session, image);
+    tows_printf_scan_look(call->session, image);
     return image;
 }
 

@@ -10,7 +10,7 @@
 #include "base/mutex.h"
 #include "gen/module_server.h"
 #include "server/code/code.h"
-#include "server/session/errand.h"
+#include "server/session/executor.h"
 #include "server/code/jit_options.h"
 #include "server/session/session.h"
 
@@ -34,9 +34,9 @@ struct input {
 /* What the client's CUlinkState id stands for: its own options and logs must live as long. A client
  * may use and destroy one at the same time: whoever uses it holds it. */
 struct linking {
-    unsigned users;            /* guarded by table_lock; the id is one */
-    struct tow_mutex lock;     /* guards the rest, and keeps calls for one link apart */
-    struct tows_errand errand; /* does all that the driver does for it */
+    unsigned users;                /* guarded by table_lock; the id is one */
+    struct tow_mutex lock;         /* guards the rest, and keeps calls for one link apart */
+    struct tows_executor executor; /* does all that the driver does for it */
     CUlinkState state;
     struct tows_serve_jit jit;
     void *cubin; /* owned: the driver's own copy goes with the link's context */
@@ -103,14 +103,14 @@ static void destroy_state(void *arg)
 
 static CUresult link_state_ask(struct request *request, void (*what)(void *arg))
 {
-    tows_errand_do(&request->linking->errand, what, request);
+    tows_executor_do(&request->linking->executor, what, request);
     return request->result;
 }
 
-static bool begin_errand(struct linking *linking, const struct tow_driver *driver)
+static bool begin_executor(struct linking *linking, const struct tow_driver *driver)
 {
     bool room = atomic_fetch_add(&links, 1) < LINKS_MAX;
-    if (room && tows_errand_begin(&linking->errand, driver) == 0) {
+    if (room && tows_executor_begin(&linking->executor, driver) == 0) {
         return true;
     }
     atomic_fetch_sub(&links, 1);
@@ -120,9 +120,9 @@ static bool begin_errand(struct linking *linking, const struct tow_driver *drive
     return false;
 }
 
-static void end_errand(struct linking *linking)
+static void end_executor(struct linking *linking)
 {
-    tows_errand_end(&linking->errand);
+    tows_executor_end(&linking->executor);
     atomic_fetch_sub(&links, 1);
 }
 
@@ -151,7 +151,7 @@ static CUresult drop_user(struct tows_session *session, struct linking *linking)
     if (last) {
         struct request request = {.driver = session->driver, .linking = linking};
         status = link_state_ask(&request, destroy_state);
-        end_errand(linking);
+        end_executor(linking);
         linking_end(session, linking);
     }
     return status;
@@ -178,7 +178,7 @@ void tows_serve_cuLinkCreate_v2(struct tows_serve *call)
     tows_serve_jit_init(&linking->jit, call);
     if (tows_serve_ready(call)) {
         struct request request = {.driver = call->driver, .linking = linking};
-        bool begun = begin_errand(linking, call->driver);
+        bool begun = begin_executor(linking, call->driver);
         call->status = begun ? link_state_ask(&request, create_state) : CUDA_ERROR_OUT_OF_MEMORY;
         if (call->status == CUDA_SUCCESS) {
             tows_serve_bind(call, TOW_H_LINKSTATE, id, linking);
@@ -188,7 +188,7 @@ void tows_serve_cuLinkCreate_v2(struct tows_serve *call)
             return;
         }
         if (begun) {
-            end_errand(linking);
+            end_executor(linking);
         }
     }
     linking_end(call->session, linking);

@@ -20,7 +20,7 @@
 struct tows_hostfn_turn {
     struct tows_session *session; /* borrowed: outlives its streams */
     uint64_t id;
-    bool kept;
+    bool repeats;
     struct tows_hostfn_turn *next, *prev; /* in the state's list */
 };
 
@@ -139,7 +139,7 @@ static void call_client(struct tows_hostfn_turn *turn, CUresult status)
     struct tows_session *session = turn->session;
     struct state *state = state_of(session, false);
     struct waiter waiter = {.id = turn->id, .status = status};
-    if (!turn->kept) {
+    if (!turn->repeats) {
         tows_hostfn_drop(turn);
     }
     tow_mutex_lock(&state->lock);
@@ -205,14 +205,14 @@ void tows_hostfn_end(struct tows_session *session)
     }
 }
 
-struct tows_hostfn_turn *tows_hostfn_make(struct tows_session *session, uint64_t id, int kept)
+struct tows_hostfn_turn *tows_hostfn_make(struct tows_session *session, uint64_t id, int repeats)
 {
     struct state *state = state_of(session, true);
     struct tows_hostfn_turn *turn = state != NULL ? malloc(sizeof *turn) : NULL;
     if (turn == NULL) {
         return NULL;
     }
-    *turn = (struct tows_hostfn_turn){.session = session, .id = id, .kept = kept != 0};
+    *turn = (struct tows_hostfn_turn){.session = session, .id = id, .repeats = repeats != 0};
     tow_mutex_lock(&state->lock);
     turn->next = state->turns;
     if (turn->next != NULL) {

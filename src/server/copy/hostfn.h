@@ -22,9 +22,9 @@ int tows_hostfn_tell(struct tows_session *session, uint64_t id, CUresult status)
 void tows_hostfn_end(struct tows_session *session);
 
 /* What to hand to the driver as a host function and its argument, so that the client runs its
- * function `id`: once, or each time the driver calls (`kept`, for graphs: lives as long as the
+ * function `id`: once, or each time the driver calls (`repeats`, for graphs: lives as long as the
  * session). tows_hostfn_drop if the driver did not take it. NULL if memory is used up. */
-struct tows_hostfn_turn *tows_hostfn_make(struct tows_session *session, uint64_t id, int kept);
+struct tows_hostfn_turn *tows_hostfn_make(struct tows_session *session, uint64_t id, int repeats);
 void tows_hostfn_run(void *opaque); /* a CUhostFn */
 void tows_hostfn_drop(struct tows_hostfn_turn *turn);
 uint64_t tows_hostfn_id(const struct tows_hostfn_turn *turn);

@@ -2,8 +2,8 @@
 /* What is outstanding on a session's streams, and who is told when it ends. The client's side is
  * client/completion/completion.h.
  *
- * busy.c keeps which streams may have work: so one of them can stand for a whole context, and a
- * call that waits for the device can be told from one that would not.
+ * active_streams.c keeps which streams may have work: so one of them can stand for a whole context,
+ * and a call that waits for the device can be told from one that would not.
  *
  * There are two ways to tell the client, and neither is a reply. word.c has the GPU write a word in
  * shared memory, behind the work. watch.c asks the driver now and then and sends a DONE frame. What
@@ -24,19 +24,19 @@ struct tow_fence_word;
 struct tows_serve;
 struct tows_session;
 
-enum { TOW_BUSY_MAX = 4 };
+enum { TOW_ACTIVE_STREAMS_MAX = 4 };
 
 struct tows_completion {
     struct {
         struct tow_mutex lock; /* guards all here; the keys are looked at without it */
-        _Atomic uint64_t keys[TOW_BUSY_MAX]; /* 0: none, and none behind it */
-        struct tows_busy_stream {
+        _Atomic uint64_t keys[TOW_ACTIVE_STREAMS_MAX]; /* 0: none, and none behind it */
+        struct tows_active_stream {
             uint64_t stream; /* the client's id */
             uint32_t context;
             uint16_t thread;
-        } at[TOW_BUSY_MAX];
+        } at[TOW_ACTIVE_STREAMS_MAX];
         bool many; /* more than these, or nobody can say which */
-    } busy;
+    } active;
     atomic_uint in_flight; /* calls that run beside the leader */
 };
 
@@ -47,7 +47,7 @@ void tows_completion_fini(struct tows_completion *completion);
  * a stream that captures it is not: the question would end the capture. */
 CUresult tows_completion_ask(const struct tow_driver *driver, CUstream stream);
 
-/* ---- which streams may have work: busy.c ---- */
+/* ---- which streams may have work: active_streams.c ---- */
 
 /* The call gives work to a stream, or may. */
 void tows_completion_use(struct tows_serve *call, uint64_t stream);

@@ -87,7 +87,7 @@ enum tows_session_family {
     TOW_SESSION_MEMORY,
     TOW_SESSION_UPLOAD,
     TOW_SESSION_SHARE,
-    TOW_SESSION_PRINTS,
+    TOW_SESSION_PRINTF_SCAN,
     TOW_SESSION_WATCH,
     TOW_SESSION_SHAREABLE,
     TOW_SESSION_FAMILIES,
@@ -168,8 +168,9 @@ struct tows_session {
     } side; /* run/side.c's */
 
     atomic_bool shares_events; /* other sessions may wait for events that this one recorded */
-    atomic_uint printers; /* images that print, or were not looked through yet; code/prints.c's */
-    uint64_t calls;       /* only the leader counts */
+    atomic_uint
+        printers;   /* images that print, or were not looked through yet; code/printf_scan.c's */
+    uint64_t calls; /* only the leader counts */
 
     struct {
         struct tow_mutex lock; /* guards the making of them */

@@ -8,12 +8,12 @@
 
 void tows_completion_init(struct tows_completion *completion)
 {
-    tow_mutex_init(&completion->busy.lock, SERVER_BUSY);
+    tow_mutex_init(&completion->active.lock, SERVER_ACTIVE_STREAMS);
 }
 
 void tows_completion_fini(struct tows_completion *completion)
 {
-    tow_mutex_fini(&completion->busy.lock);
+    tow_mutex_fini(&completion->active.lock);
 }
 
 /* Default streams are one for each context, or for each of its threads; no minted id has the
@@ -32,25 +32,25 @@ static uint64_t key_of(const struct tow_frame *frame, uint64_t stream)
     }
 }
 
-static void busy_add(struct tows_completion *completion, const struct tow_frame *frame,
-                     uint64_t key, uint64_t stream)
+static void active_add(struct tows_completion *completion, const struct tow_frame *frame,
+                       uint64_t key, uint64_t stream)
 {
-    tow_mutex_lock(&completion->busy.lock);
+    tow_mutex_lock(&completion->active.lock);
     unsigned i = 0;
     uint64_t there = 0;
-    while (i < TOW_BUSY_MAX && (there = atomic_load(&completion->busy.keys[i])) != 0 &&
+    while (i < TOW_ACTIVE_STREAMS_MAX && (there = atomic_load(&completion->active.keys[i])) != 0 &&
            there != key) {
         i++;
     }
-    if (i == TOW_BUSY_MAX) {
-        completion->busy.many = true;
+    if (i == TOW_ACTIVE_STREAMS_MAX) {
+        completion->active.many = true;
     } else if (there == 0) {
-        completion->busy.at[i].stream = stream;
-        completion->busy.at[i].context = frame->context;
-        completion->busy.at[i].thread = frame->thread;
-        atomic_store(&completion->busy.keys[i], key);
+        completion->active.at[i].stream = stream;
+        completion->active.at[i].context = frame->context;
+        completion->active.at[i].thread = frame->thread;
+        atomic_store(&completion->active.keys[i], key);
     }
-    tow_mutex_unlock(&completion->busy.lock);
+    tow_mutex_unlock(&completion->active.lock);
 }
 
 void tows_completion_use(struct tows_serve *call, uint64_t stream)
@@ -59,12 +59,12 @@ void tows_completion_use(struct tows_serve *call, uint64_t stream)
     uint64_t key = key_of(&call->frame, stream);
     call->streams++;
     call->stream = stream;
-    for (unsigned i = 0; i < TOW_BUSY_MAX; i++) {
-        if (atomic_load_explicit(&completion->busy.keys[i], memory_order_relaxed) == key) {
+    for (unsigned i = 0; i < TOW_ACTIVE_STREAMS_MAX; i++) {
+        if (atomic_load_explicit(&completion->active.keys[i], memory_order_relaxed) == key) {
             return;
         }
     }
-    busy_add(completion, &call->frame, key, stream);
+    active_add(completion, &call->frame, key, stream);
 }
 
 void tows_completion_use_again(struct tows_serve *call)
@@ -77,8 +77,8 @@ void tows_completion_use_again(struct tows_serve *call)
 }
 
 /* The driver's stream of an entry; false if it has ended. */
-static bool busy_resolve(struct tows_session *session, const struct tows_busy_stream *at,
-                         CUstream *ret_stream)
+static bool active_resolve(struct tows_session *session, const struct tows_active_stream *at,
+                           CUstream *ret_stream)
 {
     if (at->stream < 2) {
         *ret_stream = (CUstream)(uintptr_t)at->stream;
@@ -98,60 +98,60 @@ static bool busy_resolve(struct tows_session *session, const struct tows_busy_st
 
 /* What may have work, as it is now. Calls beside the leader do not look, so only uploads add to it
  * while the driver is asked; streams end only when the leader says so. */
-struct busy_list {
-    uint64_t keys[TOW_BUSY_MAX];
-    struct tows_busy_stream at[TOW_BUSY_MAX];
+struct active_list {
+    uint64_t keys[TOW_ACTIVE_STREAMS_MAX];
+    struct tows_active_stream at[TOW_ACTIVE_STREAMS_MAX];
     unsigned count;
     bool known; /* these are all, and of the context */
 };
 
-static struct busy_list busy_look(struct tows_completion *completion, uint32_t context)
+static struct active_list active_look(struct tows_completion *completion, uint32_t context)
 {
-    struct busy_list list = {.count = 0};
-    tow_mutex_lock(&completion->busy.lock);
-    list.known = !completion->busy.many;
-    while (list.count < TOW_BUSY_MAX) {
-        uint64_t key = atomic_load(&completion->busy.keys[list.count]);
+    struct active_list list = {.count = 0};
+    tow_mutex_lock(&completion->active.lock);
+    list.known = !completion->active.many;
+    while (list.count < TOW_ACTIVE_STREAMS_MAX) {
+        uint64_t key = atomic_load(&completion->active.keys[list.count]);
         if (key == 0) {
             break;
         }
         list.keys[list.count] = key;
-        list.at[list.count] = completion->busy.at[list.count];
+        list.at[list.count] = completion->active.at[list.count];
         list.known = list.known && list.at[list.count].context == context;
         list.count++;
     }
-    tow_mutex_unlock(&completion->busy.lock);
+    tow_mutex_unlock(&completion->active.lock);
     return list;
 }
 
-static void busy_take_out(struct tows_completion *completion, uint64_t key)
+static void active_take_out(struct tows_completion *completion, uint64_t key)
 {
     unsigned i = 0;
-    tow_mutex_lock(&completion->busy.lock);
-    while (i < TOW_BUSY_MAX && atomic_load(&completion->busy.keys[i]) != key) {
+    tow_mutex_lock(&completion->active.lock);
+    while (i < TOW_ACTIVE_STREAMS_MAX && atomic_load(&completion->active.keys[i]) != key) {
         i++;
     }
-    for (; i + 1 < TOW_BUSY_MAX; i++) {
-        completion->busy.at[i] = completion->busy.at[i + 1];
-        atomic_store(&completion->busy.keys[i], atomic_load(&completion->busy.keys[i + 1]));
+    for (; i + 1 < TOW_ACTIVE_STREAMS_MAX; i++) {
+        completion->active.at[i] = completion->active.at[i + 1];
+        atomic_store(&completion->active.keys[i], atomic_load(&completion->active.keys[i + 1]));
     }
-    if (i < TOW_BUSY_MAX) {
-        atomic_store(&completion->busy.keys[i], 0);
+    if (i < TOW_ACTIVE_STREAMS_MAX) {
+        atomic_store(&completion->active.keys[i], 0);
     }
-    tow_mutex_unlock(&completion->busy.lock);
+    tow_mutex_unlock(&completion->active.lock);
 }
 
 /* False if it has ended. An entry that is through is taken out. */
-static bool busy_ask(struct tows_serve *call, const struct busy_list *list, unsigned i,
-                     bool *ret_through)
+static bool active_ask(struct tows_serve *call, const struct active_list *list, unsigned i,
+                       bool *ret_through)
 {
     CUstream stream = NULL;
-    if (!busy_resolve(call->session, &list->at[i], &stream)) {
+    if (!active_resolve(call->session, &list->at[i], &stream)) {
         return false;
     }
     *ret_through = tows_completion_ask(call->driver, stream) == CUDA_SUCCESS;
     if (*ret_through) {
-        busy_take_out(&call->session->completion, list->keys[i]);
+        active_take_out(&call->session->completion, list->keys[i]);
     }
     return true;
 }
@@ -162,15 +162,15 @@ bool tows_completion_idle(struct tows_serve *call)
     if (atomic_load(&completion->in_flight) != 0) {
         return false;
     }
-    struct busy_list list = busy_look(completion, call->frame.context);
+    struct active_list list = active_look(completion, call->frame.context);
     bool idle = list.known;
     while (idle && list.count > 0) {
         for (unsigned i = 0; idle && i < list.count; i++) {
             bool through = false;
-            idle = busy_ask(call, &list, i, &through) && through;
+            idle = active_ask(call, &list, i, &through) && through;
         }
         if (idle) {
-            list = busy_look(completion, call->frame.context); /* uploads may have added to it */
+            list = active_look(completion, call->frame.context); /* uploads may have added to it */
             idle = list.known;
         }
     }
@@ -184,35 +184,35 @@ bool tows_completion_last(struct tows_serve *call, CUstream *ret_stream, bool *r
     if (atomic_load(&completion->in_flight) != 0) {
         return false;
     }
-    struct busy_list list = busy_look(completion, call->frame.context);
+    struct active_list list = active_look(completion, call->frame.context);
     unsigned left = list.count;
     for (unsigned i = list.count; list.known && left > 1 && i-- > 0;) {
         bool through = false;
-        list.known = busy_ask(call, &list, i, &through);
+        list.known = active_ask(call, &list, i, &through);
         left -= through;
     }
     if (list.known && list.count > 1) {
-        list = busy_look(completion, call->frame.context);
+        list = active_look(completion, call->frame.context);
     }
     *ret_idle = list.count == 0;
     return list.known && list.count <= 1 &&
-           (list.count == 0 || busy_resolve(call->session, &list.at[0], ret_stream));
+           (list.count == 0 || active_resolve(call->session, &list.at[0], ret_stream));
 }
 
 void tows_completion_forget(struct tows_session *session)
 {
     struct tows_completion *completion = &session->completion;
-    tow_mutex_lock(&completion->busy.lock);
-    for (unsigned i = 0; i < TOW_BUSY_MAX; i++) {
-        atomic_store(&completion->busy.keys[i], 0);
+    tow_mutex_lock(&completion->active.lock);
+    for (unsigned i = 0; i < TOW_ACTIVE_STREAMS_MAX; i++) {
+        atomic_store(&completion->active.keys[i], 0);
     }
-    completion->busy.many = false;
-    tow_mutex_unlock(&completion->busy.lock);
+    completion->active.many = false;
+    tow_mutex_unlock(&completion->active.lock);
 }
 
 void tows_completion_lose(struct tows_session *session)
 {
-    tow_mutex_lock(&session->completion.busy.lock);
-    session->completion.busy.many = true;
-    tow_mutex_unlock(&session->completion.busy.lock);
+    tow_mutex_lock(&session->completion.active.lock);
+    session->completion.active.many = true;
+    tow_mutex_unlock(&session->completion.active.lock);
 }
