@@ -49,18 +49,18 @@ static struct tow_bench_figure *figure_of(struct tow_bench *bench,
     return f;
 }
 
-static void add_value(struct tow_bench *bench, enum tow_bench_side side,
+static void add_value(struct tow_bench *bench, enum tow_bench_driver driver,
                       const struct tow_bench_figure *like, double value, double p99)
 {
     struct tow_bench_figure *f = figure_of(bench, like);
-    if (f != NULL && f->count[side] < TOW_BENCH_ROUNDS_MAX) {
-        f->value[side][f->count[side]] = value;
-        f->p99[side][f->count[side]] = p99;
-        f->count[side]++;
+    if (f != NULL && f->count[driver] < TOW_BENCH_ROUNDS_MAX) {
+        f->value[driver][f->count[driver]] = value;
+        f->p99[driver][f->count[driver]] = p99;
+        f->count[driver]++;
     }
 }
 
-static void take_line(struct tow_bench *bench, enum tow_bench_side side, const char *line)
+static void take_line(struct tow_bench *bench, enum tow_bench_driver driver, const char *line)
 {
     struct tow_json_doc doc;
     if (tow_json_doc_parse(line, strlen(line), &doc) < 0) {
@@ -68,7 +68,7 @@ static void take_line(struct tow_bench *bench, enum tow_bench_side side, const c
     }
     const struct tow_json_value *all = &doc.values[0];
     if (tow_json_member(&doc, all, "device") != NULL) {
-        snprintf(bench->device[side], sizeof bench->device[side], "%s",
+        snprintf(bench->device[driver], sizeof bench->device[driver], "%s",
                  tow_json_text(&doc, all, "device"));
     } else if (tow_json_member(&doc, all, "value") != NULL) {
         struct tow_bench_figure like = {.bytes = (uint64_t)tow_json_number(&doc, all, "bytes")};
@@ -77,7 +77,7 @@ static void take_line(struct tow_bench *bench, enum tow_bench_side side, const c
         snprintf(like.memory, sizeof like.memory, "%s", tow_json_text(&doc, all, "memory"));
         snprintf(like.direction, sizeof like.direction, "%s",
                  tow_json_text(&doc, all, "direction"));
-        add_value(bench, side, &like, tow_json_number(&doc, all, "value"),
+        add_value(bench, driver, &like, tow_json_number(&doc, all, "value"),
                   tow_json_number(&doc, all, "p99"));
     }
     tow_json_doc_fini(&doc);
@@ -106,12 +106,12 @@ static void forget_towline(const char *lib_dir)
 }
 
 /* Becomes a program on a side; does not return. */
-static void bench_become(const struct plan *plan, enum tow_bench_side side,
+static void bench_become(const struct plan *plan, enum tow_bench_driver driver,
                          const char *const *program)
 {
     const char *args[ARGS_MAX];
     unsigned n = 0;
-    if (side == TOW_BENCH_REMOTE) {
+    if (driver == TOW_BENCH_REMOTE) {
         args[n++] = plan->self;
         args[n++] = "run";
         args[n++] = "-q";
@@ -132,7 +132,7 @@ static void bench_become(const struct plan *plan, enum tow_bench_side side,
     _exit(TOW_EXIT_NOT_EXECUTABLE);
 }
 
-static void become_measure(const struct plan *plan, enum tow_bench_side side, int out)
+static void become_measure(const struct plan *plan, enum tow_bench_driver driver, int out)
 {
     const char *args[ARGS_MAX];
     char began[32];
@@ -151,11 +151,11 @@ static void become_measure(const struct plan *plan, enum tow_bench_side side, in
     }
     args[n] = NULL;
     dup2(out, STDOUT_FILENO);
-    bench_become(plan, side, args);
+    bench_become(plan, driver, args);
 }
 
 /* What it prints is not shown, but what it complains of. */
-static void become_example(const struct plan *plan, enum tow_bench_side side, const char *path)
+static void become_example(const struct plan *plan, enum tow_bench_driver driver, const char *path)
 {
     const char *args[] = {path, NULL};
     int nothing = open("/dev/null", O_RDWR | O_CLOEXEC);
@@ -163,7 +163,7 @@ static void become_example(const struct plan *plan, enum tow_bench_side side, co
         dup2(nothing, STDIN_FILENO);
         dup2(nothing, STDOUT_FILENO);
     }
-    bench_become(plan, side, args);
+    bench_become(plan, driver, args);
 }
 
 /* A server that has just served needs a moment until its next worker is ready; what is to be seen
@@ -192,7 +192,7 @@ static bool ended_well(int status)
     return status != -1 && WIFEXITED(status) && WEXITSTATUS(status) == 0;
 }
 
-static int run_once(const struct plan *plan, struct tow_bench *bench, enum tow_bench_side side)
+static int run_once(const struct plan *plan, struct tow_bench *bench, enum tow_bench_driver driver)
 {
     int ends[2];
     bench_rest(plan);
@@ -203,13 +203,13 @@ static int run_once(const struct plan *plan, struct tow_bench *bench, enum tow_b
     pid_t child = fork();
     if (child == 0) {
         close(ends[0]);
-        become_measure(plan, side, ends[1]);
+        become_measure(plan, driver, ends[1]);
     }
     close(ends[1]);
     FILE *lines = child > 0 ? fdopen(ends[0], "r") : NULL;
     char line[LINE_MAX_BYTES];
     while (lines != NULL && fgets(line, sizeof line, lines) != NULL) {
-        take_line(bench, side, line);
+        take_line(bench, driver, line);
     }
     if (lines != NULL) {
         fclose(lines);
@@ -218,7 +218,7 @@ static int run_once(const struct plan *plan, struct tow_bench *bench, enum tow_b
     }
     int status = wait_for(child);
     if (!ended_well(status)) {
-        tow_cli_say(side == TOW_BENCH_NATIVE
+        tow_cli_say(driver == TOW_BENCH_NATIVE
                         ? "the native measurement failed; --native needs this machine's own GPU "
                           "and driver"
                         : "the measurement through Towline failed; `towline devices` shows whether "
@@ -229,8 +229,8 @@ static int run_once(const struct plan *plan, struct tow_bench *bench, enum tow_b
 }
 
 /* An example from its start to its end, as someone who runs it sees it. */
-static int run_example(const struct plan *plan, struct tow_bench *bench, enum tow_bench_side side,
-                       const char *name)
+static int run_example(const struct plan *plan, struct tow_bench *bench,
+                       enum tow_bench_driver driver, const char *name)
 {
     struct tow_bench_figure like = {.name = "example", .unit = "ms"};
     char path[sizeof plan->examples.folder + sizeof like.program + 1];
@@ -241,13 +241,13 @@ static int run_example(const struct plan *plan, struct tow_bench *bench, enum to
     int64_t begin = tow_time_now_ns();
     pid_t child = fork();
     if (child == 0) {
-        become_example(plan, side, path);
+        become_example(plan, driver, path);
     }
     int status = wait_for(child);
     double ms = (double)(tow_time_now_ns() - begin) / TOW_TIME_MS;
     if (!ended_well(status)) {
         const char *where =
-            side == TOW_BENCH_NATIVE ? "on this machine's own driver" : "through Towline";
+            driver == TOW_BENCH_NATIVE ? "on this machine's own driver" : "through Towline";
         if (status != -1 && WIFSIGNALED(status)) {
             tow_cli_say("the example %s was ended by signal %d %s", name, WTERMSIG(status), where);
         } else {
@@ -256,7 +256,7 @@ static int run_example(const struct plan *plan, struct tow_bench *bench, enum to
         }
         return -EIO;
     }
-    add_value(bench, side, &like, ms, 0);
+    add_value(bench, driver, &like, ms, 0);
     return 0;
 }
 

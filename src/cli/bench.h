@@ -12,7 +12,7 @@
 /* Figures: some 60 of towline-measure, and one of each example. */
 enum { TOW_BENCH_FIGURES_MAX = 160, TOW_BENCH_ROUNDS_MAX = 64, TOW_BENCH_EXAMPLES_MAX = 64 };
 
-enum tow_bench_side { TOW_BENCH_REMOTE, TOW_BENCH_NATIVE, TOW_BENCH_SIDES };
+enum tow_bench_driver { TOW_BENCH_REMOTE, TOW_BENCH_NATIVE, TOW_BENCH_DRIVERS };
 
 /* One figure, over all rounds. */
 struct tow_bench_figure {
@@ -22,14 +22,14 @@ struct tow_bench_figure {
     char direction[8];          /* of copies: h2d, d2h */
     uint64_t bytes;             /* of copies; else 0 */
     char program[NAME_MAX + 1]; /* of examples: the file's name */
-    unsigned count[TOW_BENCH_SIDES];
-    double value[TOW_BENCH_SIDES][TOW_BENCH_ROUNDS_MAX]; /* a round's median */
-    double p99[TOW_BENCH_SIDES][TOW_BENCH_ROUNDS_MAX];   /* 0: it has none */
+    unsigned count[TOW_BENCH_DRIVERS];
+    double value[TOW_BENCH_DRIVERS][TOW_BENCH_ROUNDS_MAX]; /* a round's median */
+    double p99[TOW_BENCH_DRIVERS][TOW_BENCH_ROUNDS_MAX];   /* 0: it has none */
 };
 
 struct tow_bench {
     const char *server; /* borrowed; what was asked, for the heading */
-    char device[TOW_BENCH_SIDES][128];
+    char device[TOW_BENCH_DRIVERS][128];
     bool native;
     unsigned rounds;
     unsigned figure_count;

@@ -20,10 +20,10 @@ static double bench_plot_at(const struct axis *axis, double value, double length
 }
 
 /* What a panel shows of a figure. */
-static double bench_plot_shown(const struct tow_bench_figure *f, enum tow_bench_side side,
+static double bench_plot_shown(const struct tow_bench_figure *f, enum tow_bench_driver driver,
                                bool time)
 {
-    double rate = tow_bench_median(f->value[side], f->count[side]);
+    double rate = tow_bench_median(f->value[driver], f->count[driver]);
     if (rate <= 0) {
         return 0;
     }
@@ -36,8 +36,9 @@ static void find_axes(const struct tow_bench *bench, bool time, struct axis *ret
     struct axis x = {1e9, -1e9}, y = {1e9, -1e9};
     for (unsigned i = 0; i < bench->figure_count; i++) {
         const struct tow_bench_figure *f = &bench->figures[i];
-        for (int side = 0; side < TOW_BENCH_SIDES; side++) {
-            double value = f->bytes != 0 ? bench_plot_shown(f, (enum tow_bench_side)side, time) : 0;
+        for (int driver = 0; driver < TOW_BENCH_DRIVERS; driver++) {
+            double value =
+                f->bytes != 0 ? bench_plot_shown(f, (enum tow_bench_driver)driver, time) : 0;
             if (value <= 0) {
                 continue;
             }
@@ -91,14 +92,14 @@ static void draw_panel(const struct tow_bench *bench, FILE *out, bool time, doub
     struct axis x, y;
     find_axes(bench, time, &x, &y);
     draw_frame(out, left, &x, &y, time ? "time of a copy, us" : "bandwidth, GB/s");
-    for (int side = 0; side < TOW_BENCH_SIDES; side++) {
+    for (int driver = 0; driver < TOW_BENCH_DRIVERS; driver++) {
         for (size_t c = 0; c < sizeof curves / sizeof *curves; c++) {
             bool open = false;
             for (unsigned i = 0; i < bench->figure_count; i++) {
                 const struct tow_bench_figure *f = &bench->figures[i];
                 double value = f->bytes != 0 && strcmp(f->memory, curves[c].memory) == 0 &&
                                        strcmp(f->direction, curves[c].direction) == 0
-                                   ? bench_plot_shown(f, (enum tow_bench_side)side, time)
+                                   ? bench_plot_shown(f, (enum tow_bench_driver)driver, time)
                                    : 0;
                 if (value <= 0) {
                     continue;
@@ -111,9 +112,9 @@ static void draw_panel(const struct tow_bench *bench, FILE *out, bool time, doub
             if (open) {
                 fprintf(out, "\" fill=\"none\" stroke=\"%s\" stroke-width=\"2\"%s/>\n",
                         curves[c].colour,
-                        side == TOW_BENCH_NATIVE ? " stroke-dasharray=\"5 4\"" : "");
+                        driver == TOW_BENCH_NATIVE ? " stroke-dasharray=\"5 4\"" : "");
             }
-            if (side == TOW_BENCH_REMOTE && !time) {
+            if (driver == TOW_BENCH_REMOTE && !time) {
                 fprintf(out, "<text x=\"%zu\" y=\"%zu\" fill=\"%s\">%s %s</text>\n",
                         LEFT + 125 * (c / 2), HEIGHT - 30 + 18 * (c % 2), curves[c].colour,
                         curves[c].memory, curves[c].direction);

@@ -73,14 +73,14 @@ static void print_number(FILE *out, double value)
     fprintf(out, value >= 100 ? " %10.0f" : value >= 10 ? " %10.1f" : " %10.3g", value);
 }
 
-static void print_side(const struct tow_bench_figure *f, enum tow_bench_side side, FILE *out)
+static void print_driver(const struct tow_bench_figure *f, enum tow_bench_driver driver, FILE *out)
 {
-    if (f->count[side] == 0) {
+    if (f->count[driver] == 0) {
         fprintf(out, " %10s %10s", "-", "");
         return;
     }
-    print_number(out, tow_bench_median(f->value[side], f->count[side]));
-    double p99 = tow_bench_median(f->p99[side], f->count[side]);
+    print_number(out, tow_bench_median(f->value[driver], f->count[driver]));
+    double p99 = tow_bench_median(f->p99[driver], f->count[driver]);
     if (p99 > 0) {
         print_number(out, p99);
     } else {
@@ -104,9 +104,9 @@ static void show_rows(const struct tow_bench *bench, bool examples, FILE *out)
             any = true;
         }
         fprintf(out, "%-27s %-4s", examples ? f->program : title_of(f->name), f->unit);
-        print_side(f, TOW_BENCH_REMOTE, out);
+        print_driver(f, TOW_BENCH_REMOTE, out);
         if (bench->native) {
-            print_side(f, TOW_BENCH_NATIVE, out);
+            print_driver(f, TOW_BENCH_NATIVE, out);
             fprintf(out, " %8.2f", tow_bench_ratio(f));
         }
         fprintf(out, "\n");
@@ -151,17 +151,17 @@ void tow_bench_show(const struct tow_bench *bench, FILE *out)
 
 /* ---- for programs ---- */
 
-static void json_side(struct tow_json *json, const char *key, const struct tow_bench_figure *f,
-                      enum tow_bench_side side)
+static void json_driver(struct tow_json *json, const char *key, const struct tow_bench_figure *f,
+                        enum tow_bench_driver driver)
 {
     tow_json_object(json, key);
-    tow_json_f64(json, "median", tow_bench_median(f->value[side], f->count[side]));
-    if (f->count[side] > 0 && f->p99[side][0] > 0) {
-        tow_json_f64(json, "p99", tow_bench_median(f->p99[side], f->count[side]));
+    tow_json_f64(json, "median", tow_bench_median(f->value[driver], f->count[driver]));
+    if (f->count[driver] > 0 && f->p99[driver][0] > 0) {
+        tow_json_f64(json, "p99", tow_bench_median(f->p99[driver], f->count[driver]));
     }
     tow_json_array(json, "rounds");
-    for (unsigned i = 0; i < f->count[side]; i++) {
-        tow_json_f64(json, NULL, f->value[side][i]);
+    for (unsigned i = 0; i < f->count[driver]; i++) {
+        tow_json_f64(json, NULL, f->value[driver][i]);
     }
     tow_json_end(json);
     tow_json_end(json);
@@ -191,9 +191,9 @@ int tow_bench_json(const struct tow_bench *bench, FILE *out)
         if (f->program[0] != '\0') {
             tow_json_str(&json, "program", f->program);
         }
-        json_side(&json, "towline", f, TOW_BENCH_REMOTE);
+        json_driver(&json, "towline", f, TOW_BENCH_REMOTE);
         if (bench->native) {
-            json_side(&json, "native", f, TOW_BENCH_NATIVE);
+            json_driver(&json, "native", f, TOW_BENCH_NATIVE);
             tow_json_f64(&json, "ratio", tow_bench_ratio(f));
         }
         tow_json_end(&json);

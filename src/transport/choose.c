@@ -183,7 +183,7 @@ static int read_answer(struct tow_line *line, const char *address, int64_t deadl
     size_t available;
     int error = tow_line_peek(line, 1, deadline_ns, &at, &available);
     while (error == 0) {
-        error = tow_handshake_sniff(TOW_SIDE_CLIENT, at, available, address, why, why_size);
+        error = tow_handshake_sniff(TOW_ROLE_CLIENT, at, available, address, why, why_size);
         if (error != -EAGAIN) {
             break;
         }

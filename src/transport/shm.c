@@ -86,7 +86,7 @@ struct shm_line {
     size_t ring_size;
     _Atomic uint64_t taken; /* our own copy of in->tail; written by the consumer */
     int fd;                 /* owned */
-    int side;               /* 0 client, 1 server */
+    int role;               /* 0 client, 1 server */
 
     struct tow_mutex pass_lock; /* guards the socket's messages and the list */
     struct {
@@ -277,7 +277,7 @@ static int shm_take_fd(struct tow_line *line, uint64_t number, int64_t deadline_
 static void shm_shutdown(struct tow_line *line)
 {
     struct shm_line *shm = shm_of(line);
-    atomic_store(&shm->control->gone[shm->side], 1);
+    atomic_store(&shm->control->gone[shm->role], 1);
     shutdown(shm->fd, SHUT_RDWR);
     tow_line_fail(line, -ESHUTDOWN);
     tow_ring_wake(&shm->in->producer_waits, true);
@@ -334,7 +334,7 @@ static uint64_t total_size(size_t ring_size)
 }
 
 /* Maps the memory and makes the line; owns `fd` in any case, and leaves `memory` to the caller. */
-static int shm_build(int fd, int memory, size_t ring_size, int side, struct tow_line **ret_line)
+static int shm_build(int fd, int memory, size_t ring_size, int role, struct tow_line **ret_line)
 {
     struct shm_line *shm = aligned_alloc(128, sizeof *shm);
     if (shm == NULL) {
@@ -344,7 +344,7 @@ static int shm_build(int fd, int memory, size_t ring_size, int side, struct tow_
     memset(shm, 0, sizeof *shm);
     tow_line_init(&shm->line, &shm_ops);
     shm->fd = fd;
-    shm->side = side;
+    shm->role = role;
     tow_mutex_init(&shm->pass_lock, LINE_SHM_PASS);
     shm->ring_size = ring_size;
     int error = 0;
@@ -354,8 +354,8 @@ static int shm_build(int fd, int memory, size_t ring_size, int side, struct tow_
     } else {
         shm->control = control;
     }
-    uint64_t own = CONTROL_SIZE + (uint64_t)side * ring_size;
-    uint64_t other = CONTROL_SIZE + (uint64_t)(1 - side) * ring_size;
+    uint64_t own = CONTROL_SIZE + (uint64_t)role * ring_size;
+    uint64_t other = CONTROL_SIZE + (uint64_t)(1 - role) * ring_size;
     if (error == 0) {
         error = tow_mirror_map(memory, own, ring_size, &shm->out_ring);
     }
@@ -370,11 +370,11 @@ static int shm_build(int fd, int memory, size_t ring_size, int side, struct tow_
         return error;
     }
     struct tow_line *line = &shm->line;
-    tow_line_set_out(line, shm->out_ring, &shm->control->ctl[side], ring_size);
-    shm->in = &shm->control->ctl[1 - side];
+    tow_line_set_out(line, shm->out_ring, &shm->control->ctl[role], ring_size);
+    shm->in = &shm->control->ctl[1 - role];
     line->in_base = shm->buffer;
     line->in_mask = TOW_LINE_RING_SIZE - 1;
-    line->peer_gone = &shm->control->gone[1 - side];
+    line->peer_gone = &shm->control->gone[1 - role];
     line->shared = true;
     line->watch_fd = fd;
     tow_sock_describe(fd, line->peer, sizeof line->peer);

@@ -88,7 +88,7 @@ struct tow_launch_head {
     uint64_t stream;
     uint32_t grid[3];
     uint32_t shared;
-    uint16_t block[3]; /* as tow_launch_side says */
+    uint16_t block[3]; /* as tow_launch_dimension says */
     uint16_t bytes;
 };
 _Static_assert(sizeof(struct tow_launch_head) == 40, "as the wire says");
@@ -96,9 +96,9 @@ _Static_assert(TOW_LAUNCH_ARGS_MAX <= UINT16_MAX, "their size fits into a head")
 
 /* A side of a block. No GPU has any that is as large as 65,535: what is larger is refused as that.
  */
-static inline uint16_t tow_launch_side(uint32_t side)
+static inline uint16_t tow_launch_dimension(uint32_t size)
 {
-    return side < UINT16_MAX ? (uint16_t)side : UINT16_MAX;
+    return size < UINT16_MAX ? (uint16_t)size : UINT16_MAX;
 }
 
 /* cuLaunchKernelEx: behind the head {u32 count, u32 0} and, `count` times, this and `words` u64 of

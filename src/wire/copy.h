@@ -12,17 +12,17 @@ enum {
     TOW_COPY_DEFERRED_MAX = 4 << 20, /* one upload whose bytes come when its turn is there */
 };
 
-/* Where one side of a copy is, after unified addresses have been looked up. */
-enum tow_side_kind {
+/* Where one operand of a copy is, after unified addresses have been looked up. */
+enum tow_operand_kind {
     TOW_AT_HOST = 0,
     TOW_AT_DEVICE = 1,
     TOW_AT_ARRAY = 2,
     TOW_AT_ADDRESS = 3, /* host memory that both sides have at this address */
 };
 
-/* One side of a copy as it travels. A host side travels without an address: its bytes are packed,
- * row after row. */
-struct tow_copy_side {
+/* One operand of a copy as it travels. A host operand travels without an address: its bytes are
+ * packed, row after row. */
+struct tow_copy_operand {
     uint64_t address; /* device address or id of the array; 0 for the host */
     uint64_t pitch, height;
     uint64_t x, y, z;
@@ -30,22 +30,22 @@ struct tow_copy_side {
     uint32_t kind, level;
 };
 
-enum tow_shape_flag {
-    TOW_SHAPE_PEER = 1,       /* the two sides name their contexts */
-    TOW_SHAPE_SPREAD = 2,     /* its bytes may come on several lines */
-    TOW_SHAPE_SETTLE = 4,     /* of an upload: as TOW_COPY_SETTLE */
-    TOW_SHAPE_FENCE_WORD = 8, /* one side is packed shared memory; a fence word follows */
+enum tow_copy_3d_flag {
+    TOW_COPY_3D_PEER = 1,       /* the two operands name their contexts */
+    TOW_COPY_3D_SPREAD = 2,     /* its bytes may come on several lines */
+    TOW_COPY_3D_SETTLE = 4,     /* of an upload: as TOW_COPY_SETTLE */
+    TOW_COPY_3D_FENCE_WORD = 8, /* one operand is packed shared memory; a fence word follows */
 };
 
 /* The fixed part of a copy command of two or three dimensions. An upload is one command; the client
  * cuts a download that is larger than TOW_COPY_ASYNC_MAX into several. */
-struct tow_copy_shape {
-    struct tow_copy_side from, to;
+struct tow_copy_3d {
+    struct tow_copy_operand from, to;
     uint64_t width, rows, planes; /* width in bytes */
     uint64_t stream;              /* id */
-    uint64_t bytes;               /* of the host side, packed */
+    uint64_t bytes;               /* of the host operand, packed */
     uint32_t transfer;            /* 0: the bytes are in the command */
-    uint32_t flags;               /* tow_shape_flag */
+    uint32_t flags;               /* tow_copy_3d_flag */
 };
 
 #endif

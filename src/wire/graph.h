@@ -3,7 +3,7 @@
  *
  * Add node:  tow_node_head, dependencies (u64 ids), edge data (8 bytes each, if flagged), then the
  * parameters. Set:       tow_node_set_head, then the parameters. Parameters by type: KERNEL
- * tow_launch_head and its packed arguments; MEMCPY tow_copy_shape (a host side with its address:
+ * tow_launch_head and its packed arguments; MEMCPY tow_copy_3d (a host operand with its address:
  * the worker has the same); HOST u64 id of the function; MEM_ALLOC the record and its access
  * descriptions; BATCH_MEM_OP the record and its operations; all others the record of the driver API
  * with ids for handles.

@@ -51,22 +51,22 @@ static const struct foreign foreigners[] = {
     FOREIGN("220 ", "SMTP or FTP"),    FOREIGN("RFB ", "VNC"),
 };
 
-static int allowed_first(enum tow_side side, uint16_t kind)
+static int allowed_first(enum tow_role role, uint16_t kind)
 {
-    if (side == TOW_SIDE_SERVER) {
+    if (role == TOW_ROLE_SERVER) {
         return kind == TOW_CONTROL_HELLO || kind == TOW_CONTROL_STATUS || kind == TOW_CONTROL_LANE;
     }
     return kind == TOW_CONTROL_WELCOME || kind == TOW_CONTROL_REFUSE || kind == TOW_CONTROL_REPORT;
 }
 
-int tow_handshake_sniff(enum tow_side side, const void *bytes, size_t n, const char *peer,
+int tow_handshake_sniff(enum tow_role role, const void *bytes, size_t n, const char *peer,
                         char *ret_why, size_t size)
 {
-    const char *what = side == TOW_SIDE_CLIENT ? "server" : "client";
+    const char *what = role == TOW_ROLE_CLIENT ? "server" : "client";
     for (size_t i = 0; i < sizeof foreigners / sizeof *foreigners; i++) {
         const struct foreign *foreign = &foreigners[i];
         if (n >= foreign->size && memcmp(bytes, foreign->start, foreign->size) == 0) {
-            if (side == TOW_SIDE_CLIENT) {
+            if (role == TOW_ROLE_CLIENT) {
                 snprintf(ret_why, size,
                          "%s answers with %s, not with Towline's protocol; name the address that "
                          "towlined listens on",
@@ -86,7 +86,7 @@ int tow_handshake_sniff(enum tow_side side, const void *bytes, size_t n, const c
     if (n >= TOW_FRAME_HEADER + 4) {
         memcpy(&magic, (const uint8_t *)bytes + TOW_FRAME_HEADER, 4);
     }
-    if (tow_frame_read(bytes, &frame) == 0 && allowed_first(side, frame.kind) &&
+    if (tow_frame_read(bytes, &frame) == 0 && allowed_first(role, frame.kind) &&
         magic == TOW_MAGIC) {
         return 0;
     }

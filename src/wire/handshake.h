@@ -6,13 +6,13 @@
 #include "wire/control.h"
 
 /* Which side is asking: decides who is told to upgrade. */
-enum tow_side { TOW_SIDE_CLIENT, TOW_SIDE_SERVER };
+enum tow_role { TOW_ROLE_CLIENT, TOW_ROLE_SERVER };
 
 /* Looks at the first bytes a peer sent (16 or more are best; fewer are judged as far as they go).
  * Returns 0 when they are a Towline frame of a kind that may come first, -EAGAIN when too few to
  * say, -EPROTO with a sentence in ret_why when the peer speaks something else. `peer` is its
  * address, for the sentence. */
-int tow_handshake_sniff(enum tow_side side, const void *bytes, size_t n, const char *peer,
+int tow_handshake_sniff(enum tow_role role, const void *bytes, size_t n, const char *peer,
                         char *ret_why, size_t size);
 
 /* The highest version both speak (positive), or -EPROTO with the sentence. Called by the server

@@ -14,7 +14,7 @@
 #include <stdatomic.h>
 #include <stdint.h>
 
-/* How the host side of a copy of one dimension travels. */
+/* How the host operand of a copy of one dimension travels. */
 enum tow_copy_form {
     TOW_COPY_BYTES = 0,      /* as bytes: in the command, the reply or DATA frames */
     TOW_COPY_SHARED = 1,     /* it is shared memory: its address follows */

@@ -47,9 +47,9 @@ static int memory_with(size_t size, int seals)
 static CUresult send_rows(CUdeviceptr to, uint8_t *packed, size_t width, size_t rows,
                           const struct tow_fence_word *word, uint32_t value)
 {
-    struct tow_copy_shape shape = {.from = {.kind = TOW_AT_HOST},
-                                   .to = {.kind = TOW_AT_DEVICE, .address = to, .pitch = 256}};
-    struct towc_staged staged = {.up = true, .shape = &shape};
+    struct tow_copy_3d copy_3d = {.from = {.kind = TOW_AT_HOST},
+                                  .to = {.kind = TOW_AT_DEVICE, .address = to, .pitch = 256}};
+    struct towc_staged staged = {.up = true, .copy_3d = &copy_3d};
     struct towc_part part = {.width = width, .rows = rows, .planes = 1};
     uint64_t number;
     return towc_staged_send(&staged, &part, packed, word, value, &number);
@@ -62,7 +62,7 @@ static CUresult shared_upload(struct towc_link *link, CUdeviceptr device, uint8_
                              .facts = TOW_FACT_FLAT | TOW_FACT_UP | TOW_FACT_WAIT | TOW_FACT_SHARED,
                              .to = device,
                              .size = SIZE,
-                             .host = towc_box_flat(host, SIZE)};
+                             .host = towc_host_rect_flat(host, SIZE)};
     CUresult status = CUDA_SUCCESS;
     towc_shared_copy(&copy, &status);
     return status;

@@ -124,7 +124,7 @@ static void what_the_program_may_know_from_elsewhere_is_asked_for(void **state)
 static void what_a_reply_brings_is_waited_for(void **state)
 {
     uint8_t memory[8];
-    struct towc_box into = towc_box_flat(memory, sizeof memory);
+    struct towc_host_rect into = towc_host_rect_flat(memory, sizeof memory);
     uint32_t transfer = 0, value = follow();
     await(value);
     tell(value, false);

@@ -50,7 +50,7 @@ static int teardown(void **state)
 static uint32_t expect(size_t at, enum towc_transfer_form form)
 {
     uint32_t number = 0;
-    struct towc_box into = towc_box_flat(memory + at, SIZE);
+    struct towc_host_rect into = towc_host_rect_flat(memory + at, SIZE);
     assert_int_equal(towc_link_expect(&link_to, &into, 1, NULL, form, &number), 0);
     return number;
 }
@@ -112,11 +112,11 @@ static void lanes_may_bring_what_was_given_up(void **state)
 static void bytes_that_come_packed_go_into_their_rows(void **state)
 {
     uint8_t bytes[60];
-    struct towc_box into = {
+    struct towc_host_rect into = {
         .first = memory + 2, .width = 5, .rows = 3, .planes = 4, .pitch = 7, .plane = 30};
     uint32_t transfer = 0;
-    assert_int_equal(towc_box_size(&into), 60);
-    assert_int_equal(towc_box_span(&into), 3 * 30 + 2 * 7 + 5);
+    assert_int_equal(towc_host_rect_size(&into), 60);
+    assert_int_equal(towc_host_rect_span(&into), 3 * 30 + 2 * 7 + 5);
     assert_int_equal(towc_link_expect(&link_to, &into, 1, NULL, TOW_TRANSFER_ORDERED, &transfer),
                      0);
     assert_int_equal(towc_link_outstanding(&link_to) % 4096, 60);
@@ -152,12 +152,12 @@ static void bytes_that_come_packed_go_into_their_rows(void **state)
     }
     assert_int_equal(untouched, sizeof memory - 60);
     uint8_t again[60] = {0};
-    towc_box_gather(&into, 0, again, sizeof again);
+    towc_host_rect_gather(&into, 0, again, sizeof again);
     assert_memory_equal(again, bytes, sizeof bytes);
     for (size_t from = 0; from < sizeof again; from++) {
         for (size_t to = from + 1; to <= sizeof again; to++) {
             memset(again, 0, sizeof again);
-            towc_box_gather(&into, from, again, to - from);
+            towc_host_rect_gather(&into, from, again, to - from);
             assert_memory_equal(again, bytes + from, to - from);
         }
     }
@@ -178,23 +178,23 @@ static void frames_are_of_whole_rows_where_they_fit(void **state)
     }
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         for (size_t gap = 0; gap < 3; gap++) {
-            struct towc_box box = {.first = memory + 3,
-                                   .width = cases[i].width,
-                                   .rows = cases[i].rows,
-                                   .planes = cases[i].planes,
-                                   .pitch = cases[i].width + (gap == 1 ? 2 : 0)};
-            box.plane = box.pitch * box.rows + (gap == 2 ? 3 : 0);
-            struct towc_frames frames = towc_frames_of(&box, cases[i].most);
-            bool flat = towc_box_span(&box) == sizeof bytes;
-            assert_int_equal(frames.each, cases[i].each);
-            assert_int_equal(towc_box_is_flat(&box), flat);
-            frames.room = flat ? NULL : room;
-            towc_box_gather(&box, 0, bytes, sizeof bytes);
-            for (size_t at = 0; at < sizeof bytes; at += frames.each) {
-                size_t n = sizeof bytes - at < frames.each ? sizeof bytes - at : frames.each;
-                const uint8_t *frame = towc_frames_bytes(&frames, at, n);
+            struct towc_host_rect rect = {.first = memory + 3,
+                                          .width = cases[i].width,
+                                          .rows = cases[i].rows,
+                                          .planes = cases[i].planes,
+                                          .pitch = cases[i].width + (gap == 1 ? 2 : 0)};
+            rect.plane = rect.pitch * rect.rows + (gap == 2 ? 3 : 0);
+            struct towc_packer packer = towc_packer_of(&rect, cases[i].most);
+            bool flat = towc_host_rect_span(&rect) == sizeof bytes;
+            assert_int_equal(packer.each, cases[i].each);
+            assert_int_equal(towc_host_rect_is_flat(&rect), flat);
+            packer.room = flat ? NULL : room;
+            towc_host_rect_gather(&rect, 0, bytes, sizeof bytes);
+            for (size_t at = 0; at < sizeof bytes; at += packer.each) {
+                size_t n = sizeof bytes - at < packer.each ? sizeof bytes - at : packer.each;
+                const uint8_t *frame = towc_packer_bytes(&packer, at, n);
                 assert_memory_equal(frame, bytes + at, n);
-                assert_ptr_equal(frame, flat ? box.first + at : room);
+                assert_ptr_equal(frame, flat ? rect.first + at : room);
             }
         }
     }

@@ -98,8 +98,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n)
 {
     char why[256];
     struct tow_frame frame;
-    tow_handshake_sniff(TOW_SIDE_CLIENT, bytes, n, "somewhere", why, sizeof why);
-    tow_handshake_sniff(TOW_SIDE_SERVER, bytes, n, "somewhere", why, sizeof why);
+    tow_handshake_sniff(TOW_ROLE_CLIENT, bytes, n, "somewhere", why, sizeof why);
+    tow_handshake_sniff(TOW_ROLE_SERVER, bytes, n, "somewhere", why, sizeof why);
     if (n < TOW_FRAME_HEADER) {
         return 0;
     }

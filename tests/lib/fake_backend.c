@@ -365,7 +365,7 @@ static CUresult copy_to_device(CUdeviceptr to, const void *from, size_t size, CU
     return CUDA_SUCCESS;
 }
 
-static CUresult copy_shape(const CUDA_MEMCPY3D *copy, CUstream stream)
+static CUresult copy_copy_3d(const CUDA_MEMCPY3D *copy, CUstream stream)
 {
     atomic_fetch_add(&tow_fake.copies, (int)(copy->WidthInBytes * copy->Height * copy->Depth));
     return CUDA_SUCCESS;
@@ -489,7 +489,7 @@ void tow_fake_open(struct tow_backend *backend)
     tow_driver_set(d, cuMemHostAlloc, allocate_host);
     tow_driver_set(d, cuMemFreeHost, free_host);
     tow_driver_set(d, cuMemcpyHtoDAsync_v2, copy_to_device);
-    tow_driver_set(d, cuMemcpy3DAsync_v2, copy_shape);
+    tow_driver_set(d, cuMemcpy3DAsync_v2, copy_copy_3d);
     tow_driver_set(d, cuLaunchHostFunc, launch_host);
     tow_driver_set(d, cuStreamAddCallback, add_callback);
 }

@@ -158,7 +158,7 @@ def the_memory_that_runs_out_is_a_workers():
 
 
 def side(kind, address=0):
-    """One side of a copy (struct tow_copy_side)."""
+    """One side of a copy (struct tow_copy_operand)."""
     return struct.pack("<7Q2I", address, 0, 0, 0, 0, 0, 0, kind, 0)
 
 

@@ -9,7 +9,7 @@
 
 static char why[512];
 
-static void expect(enum tow_side side, const char *bytes, size_t n, const char *sentence)
+static void expect(enum tow_role side, const char *bytes, size_t n, const char *sentence)
 {
     why[0] = '\0';
     assert_int_equal(tow_handshake_sniff(side, bytes, n, "tcp://h:1", why, sizeof why), -EPROTO);
@@ -20,18 +20,18 @@ static void strangers_are_recognised(void **state)
 {
     const char *http = "tcp://h:1 answers with HTTP, not with Towline's protocol; name the address "
                        "that towlined listens on";
-    expect(TOW_SIDE_CLIENT, "HTTP/1.1 400 Bad Request", 24, http);
-    expect(TOW_SIDE_CLIENT, "\x15\x03\x01\0\x02\x02\x46", 7,
+    expect(TOW_ROLE_CLIENT, "HTTP/1.1 400 Bad Request", 24, http);
+    expect(TOW_ROLE_CLIENT, "\x15\x03\x01\0\x02\x02\x46", 7,
            "tcp://h:1 answers with TLS, not with Towline's protocol; name the address that "
            "towlined listens on");
-    expect(TOW_SIDE_CLIENT, "SSH-2.0-OpenSSH_9.2", 19,
+    expect(TOW_ROLE_CLIENT, "SSH-2.0-OpenSSH_9.2", 19,
            "tcp://h:1 answers with SSH, not with Towline's protocol; name the address that "
            "towlined listens on");
-    expect(TOW_SIDE_SERVER, "GET / HTTP/1.1\r\n", 16,
+    expect(TOW_ROLE_SERVER, "GET / HTTP/1.1\r\n", 16,
            "the client at tcp://h:1 speaks HTTP, not Towline's protocol");
-    expect(TOW_SIDE_SERVER, "\x16\x03\x01\x02\x00\x01", 6,
+    expect(TOW_ROLE_SERVER, "\x16\x03\x01\x02\x00\x01", 6,
            "the client at tcp://h:1 speaks TLS, not Towline's protocol");
-    expect(TOW_SIDE_SERVER, "\xff\xff\xff\xff\x01\x02\x03\x04\0\0\0\0\0\0\0\0", 16,
+    expect(TOW_ROLE_SERVER, "\xff\xff\xff\xff\x01\x02\x03\x04\0\0\0\0\0\0\0\0", 16,
            "the client at tcp://h:1 does not speak Towline's protocol (its first bytes are ff ff "
            "ff ff 01 02 03 04)");
 }
@@ -43,18 +43,18 @@ static void our_own_frames_are_let_in(void **state)
     struct tow_hello hello = {.version_min = 1, .version_max = 1, .name = "x"};
     assert_int_equal(tow_hello_encode(&hello, bytes, sizeof bytes, &length), 0);
     for (size_t n = 0; n < length; n++) {
-        int result = tow_handshake_sniff(TOW_SIDE_SERVER, bytes, n, "p", why, sizeof why);
+        int result = tow_handshake_sniff(TOW_ROLE_SERVER, bytes, n, "p", why, sizeof why);
         assert_int_equal(result, n < 16 ? -EAGAIN : 0);
     }
     /* A client does not answer a client. */
-    assert_int_equal(tow_handshake_sniff(TOW_SIDE_CLIENT, bytes, length, "p", why, sizeof why),
+    assert_int_equal(tow_handshake_sniff(TOW_ROLE_CLIENT, bytes, length, "p", why, sizeof why),
                      -EPROTO);
     bytes[16] ^= 1;
-    assert_int_equal(tow_handshake_sniff(TOW_SIDE_SERVER, bytes, length, "p", why, sizeof why),
+    assert_int_equal(tow_handshake_sniff(TOW_ROLE_SERVER, bytes, length, "p", why, sizeof why),
                      -EPROTO);
     struct tow_refuse refuse = {.code = 1, .sentence = "no"};
     assert_int_equal(tow_refuse_encode(&refuse, bytes, sizeof bytes, &length), 0);
-    assert_int_equal(tow_handshake_sniff(TOW_SIDE_CLIENT, bytes, length, "p", why, sizeof why), 0);
+    assert_int_equal(tow_handshake_sniff(TOW_ROLE_CLIENT, bytes, length, "p", why, sizeof why), 0);
 }
 
 static void the_highest_common_version_is_chosen(void **state)

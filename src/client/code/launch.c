@@ -416,8 +416,8 @@ CUresult towc_cuLaunchKernelEx(const CUlaunchConfig *config, CUfunction f, void 
         .stream = (uint64_t)(uintptr_t)config->hStream,
         .grid = {config->gridDimX, config->gridDimY, config->gridDimZ},
         .shared = config->sharedMemBytes,
-        .block = {tow_launch_side(config->blockDimX), tow_launch_side(config->blockDimY),
-                  tow_launch_side(config->blockDimZ)},
+        .block = {tow_launch_dimension(config->blockDimX), tow_launch_dimension(config->blockDimY),
+                  tow_launch_dimension(config->blockDimZ)},
         .bytes = (uint16_t)launch.args.bytes,
     };
     size_t padded = launch_padded(&launch);

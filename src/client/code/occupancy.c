@@ -192,8 +192,8 @@ static CUresult occupancy_clusters(unsigned fn, int *ret_count, CUfunction func,
     struct tow_launch_head head = {
         .function = kernel->id,
         .grid = {config->gridDimX, config->gridDimY, config->gridDimZ},
-        .block = {tow_launch_side(config->blockDimX), tow_launch_side(config->blockDimY),
-                  tow_launch_side(config->blockDimZ)},
+        .block = {tow_launch_dimension(config->blockDimX), tow_launch_dimension(config->blockDimY),
+                  tow_launch_dimension(config->blockDimZ)},
         .shared = config->sharedMemBytes,
         .stream = (uint64_t)(uintptr_t)config->hStream,
     };

@@ -29,7 +29,7 @@ static bool memmove_behind(struct towc_copy *copy, CUresult *ret_status)
     if (*ret_status == CUDA_SUCCESS && copy->rows == NULL) {
         memmove((void *)(uintptr_t)copy->to, (const void *)(uintptr_t)copy->from, copy->size);
     } else if (*ret_status == CUDA_SUCCESS) {
-        const struct towc_box *to = &copy->rows->to, *from = &copy->rows->from;
+        const struct towc_host_rect *to = &copy->rows->to, *from = &copy->rows->from;
         for (size_t z = 0; z < to->planes; z++) {
             for (size_t y = 0; y < to->rows; y++) {
                 memmove(to->first + z * to->plane + y * to->pitch,

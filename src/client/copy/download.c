@@ -35,10 +35,10 @@ bool towc_download_staged(struct towc_copy *copy, CUresult *ret_status)
 
 /* Whether the bytes may come on several lines. Which come first is then open, so memory that an
  * earlier copy is still to fill gets them on the own line, where they come behind that one's. */
-static bool is_spread(struct towc_link *link, const struct towc_box *to)
+static bool is_spread(struct towc_link *link, const struct towc_host_rect *to)
 {
-    return towc_lane_use(link, towc_box_size(to)) > 0 &&
-           !towc_link_expecting(link, to->first, towc_box_span(to));
+    return towc_lane_use(link, towc_host_rect_size(to)) > 0 &&
+           !towc_link_expecting(link, to->first, towc_host_rect_span(to));
 }
 
 /* ---- one dimension ---- */
@@ -99,7 +99,7 @@ static CUresult send_async(struct towc_copy *copy, bool spread, bool *ret_waits)
         return CUDA_SUCCESS;
     }
     uint32_t transfer = 0;
-    struct towc_box into = towc_box_flat(copy->host.first, n);
+    struct towc_host_rect into = towc_host_rect_flat(copy->host.first, n);
     if (towc_link_expect(copy->link, &into, call.context, copy->stream,
                          spread ? TOW_TRANSFER_CLOSED : TOW_TRANSFER_ORDERED, &transfer) < 0) {
         towc_call_cancel(&call);
@@ -128,11 +128,11 @@ static bool leave_flat(struct towc_copy *copy, CUresult *ret_status)
 /* ---- two and three dimensions ---- */
 
 /* If it is answered these bytes have come, and all before them of its stream. */
-static CUresult send_part(struct towc_link *link, const struct tow_copy_shape *part,
-                          const struct towc_box *into, bool answered)
+static CUresult send_part(struct towc_link *link, const struct tow_copy_3d *part,
+                          const struct towc_host_rect *into, bool answered)
 {
-    bool spread = (part->flags & TOW_SHAPE_SPREAD) != 0;
-    struct tow_copy_shape sent = *part;
+    bool spread = (part->flags & TOW_COPY_3D_SPREAD) != 0;
+    struct tow_copy_3d sent = *part;
     struct towc_call call;
     CUresult status = towc_call_begin(&call, TOW_FN_cuMemcpy3DAsync_v2, sizeof sent,
                                       TOW_CALL_CONTEXT | (answered ? TOW_CALL_REPLY : 0));
@@ -157,24 +157,24 @@ static CUresult send_part(struct towc_link *link, const struct tow_copy_shape *p
 static CUresult send_parts(const struct towc_copy *copy, bool wait)
 {
     struct towc_link *link = copy->link;
-    const struct tow_copy_shape *shape = &copy->rows->packed;
-    const struct towc_box *to = &copy->host;
+    const struct tow_copy_3d *copy_3d = &copy->rows->packed;
+    const struct towc_host_rect *to = &copy->host;
     /* The first part that the driver refuses is the last: no other is to be told of later. */
-    bool each = !towc_copy_is_sure(shape);
+    bool each = !towc_copy_is_sure(copy_3d);
     bool spread = is_spread(link, to);
     struct towc_cut cut = towc_cut_make(to, TOW_COPY_ASYNC_MAX);
     CUresult status = CUDA_SUCCESS;
     for (size_t i = 0; status == CUDA_SUCCESS && i < cut.count; i++) {
         struct towc_part at = towc_cut_part(&cut, i);
-        struct towc_box into = towc_box_part(to, &at);
-        struct tow_copy_shape part = towc_shape_part(shape, &at);
-        part.flags |= spread ? TOW_SHAPE_SPREAD : 0;
+        struct towc_host_rect into = towc_host_rect_part(to, &at);
+        struct tow_copy_3d part = towc_copy_3d_part(copy_3d, &at);
+        part.flags |= spread ? TOW_COPY_3D_SPREAD : 0;
         bool here = each || i + 1 == cut.count || !towc_copy_has_room(link, part.bytes);
         status = send_part(link, &part, &into, wait && here);
     }
     if (status != CUDA_SUCCESS && wait) {
         /* Of the parts before the one that failed nothing may come any more. */
-        towc_download_settle(link, to->first, towc_box_span(to));
+        towc_download_settle(link, to->first, towc_host_rect_span(to));
     }
     return status;
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Finds what is known of a copy: each side is looked up once. */
+/* Finds what is known of a copy: each operand is looked up once. */
 #include "client/copy/look.h"
 
 #include <sys/mman.h>
@@ -102,33 +102,33 @@ void towc_copy_advance(struct towc_copy *copy, size_t bytes)
     copy->to += bytes;
     copy->from += bytes;
     copy->size -= bytes;
-    copy->host = towc_box_flat(copy->host.first + bytes, copy->size);
+    copy->host = towc_host_rect_flat(copy->host.first + bytes, copy->size);
     look_size(copy);
 }
 
-/* ---- the host's side ---- */
+/* ---- the host's operand ---- */
 
-/* The bytes from the first address of a device's side to the last. */
-static uint64_t device_span(const struct tow_copy_shape *shape, uint64_t *ret_first)
+/* The bytes from the first address of a device's operand to the last. */
+static uint64_t device_span(const struct tow_copy_3d *copy_3d, uint64_t *ret_first)
 {
-    const struct tow_copy_side *side = &shape->from;
-    uint64_t plane = side->pitch * side->height;
-    *ret_first = side->address + side->z * plane + side->y * side->pitch + side->x;
-    return (shape->planes - 1) * plane + (shape->rows - 1) * side->pitch + shape->width;
+    const struct tow_copy_operand *operand = &copy_3d->from;
+    uint64_t plane = operand->pitch * operand->height;
+    *ret_first = operand->address + operand->z * plane + operand->y * operand->pitch + operand->x;
+    return (copy_3d->planes - 1) * plane + (copy_3d->rows - 1) * operand->pitch + copy_3d->width;
 }
 
 /* False: the driver will refuse it. What an array has is not known here, nor a variable's size. */
-static bool may_be_read(const struct tow_copy_shape *shape)
+static bool may_be_read(const struct tow_copy_3d *copy_3d)
 {
-    uint64_t first, size = device_span(shape, &first);
-    return shape->from.kind == TOW_AT_ARRAY ||
+    uint64_t first, size = device_span(copy_3d, &first);
+    return copy_3d->from.kind == TOW_AT_ARRAY ||
            towc_region_check_device(first, size) == CUDA_SUCCESS;
 }
 
-bool towc_copy_is_sure(const struct tow_copy_shape *shape)
+bool towc_copy_is_sure(const struct tow_copy_3d *copy_3d)
 {
-    uint64_t first, size = device_span(shape, &first);
-    return shape->from.kind == TOW_AT_DEVICE && towc_region_holds(first, size);
+    uint64_t first, size = device_span(copy_3d, &first);
+    return copy_3d->from.kind == TOW_AT_DEVICE && towc_region_holds(first, size);
 }
 
 bool towc_copy_has_room(struct towc_link *link, size_t size)
@@ -149,7 +149,7 @@ static bool may_be_async(const struct towc_copy *copy)
 /* Without memory that host and device both see nothing is known of the host's. */
 static void look_host_memory(struct towc_copy *copy)
 {
-    uint64_t first = (uint64_t)(uintptr_t)copy->host.first, span = towc_box_span(&copy->host);
+    uint64_t first = (uint64_t)(uintptr_t)copy->host.first, span = towc_host_rect_span(&copy->host);
     struct towc_region_view view;
     towc_region_look(copy->link, first, span, &view);
     bool has =
@@ -162,7 +162,7 @@ static void look_host_memory(struct towc_copy *copy)
     }
 }
 
-/* Of a copy with one host side. */
+/* Of a copy with one host operand. */
 static void look_host(struct towc_copy *copy)
 {
     struct towc_link *link = copy->link;
@@ -173,7 +173,7 @@ static void look_host(struct towc_copy *copy)
         look_host_memory(copy);
     }
     if (is_up(copy) && !(copy->facts & TOW_FACT_SHARED) &&
-        towc_link_expecting(link, copy->host.first, towc_box_span(&copy->host))) {
+        towc_link_expecting(link, copy->host.first, towc_host_rect_span(&copy->host))) {
         copy->facts |= TOW_FACT_EXPECTED;
     }
 }
@@ -214,7 +214,7 @@ static void look_hosts(struct towc_copy *copy, struct towc_region_view *to,
     }
 }
 
-/* The sides that are the device's; both are looked up before either is made reachable. */
+/* The operands that are the device's; both are looked up before either is made reachable. */
 static CUresult look_devices(struct towc_copy *copy)
 {
     struct towc_region_view to = {0}, from = {0};
@@ -257,7 +257,7 @@ CUresult towc_copy_look(struct towc_copy *copy)
         return status;
     }
     CUdeviceptr host = is_up(copy) ? copy->from : copy->to;
-    copy->host = towc_box_flat((void *)(uintptr_t)host, copy->size);
+    copy->host = towc_host_rect_flat((void *)(uintptr_t)host, copy->size);
     if (!(copy->facts & TOW_FACT_WAIT) && look_captures(copy)) {
         copy->facts |= TOW_FACT_CAPTURES;
         return CUDA_SUCCESS;
@@ -271,7 +271,7 @@ CUresult towc_copy_look(struct towc_copy *copy)
 CUresult towc_copy_look_rows(struct towc_copy *copy)
 {
     const struct towc_copy_rows *rows = copy->rows;
-    const struct tow_copy_shape *shape = &rows->packed;
+    const struct tow_copy_3d *copy_3d = &rows->packed;
     bool up = is_up(copy), down = (copy->facts & TOW_FACT_DOWN) != 0;
     if (towc_client_link_count() > 1 &&
         (towc_owner_is_elsewhere(towc_owner_of_source(rows->asked)) ||
@@ -280,16 +280,16 @@ CUresult towc_copy_look_rows(struct towc_copy *copy)
         return CUDA_SUCCESS;
     }
     copy->facts |= look_fact(look_any(&towc_mirror_count), TOW_FACT_MIRRORS) |
-                   look_fact(!down && towc_mirror_sees(shape->to.address), TOW_FACT_SEEN);
+                   look_fact(!down && towc_mirror_sees(copy_3d->to.address), TOW_FACT_SEEN);
     if ((up || down) && !(copy->facts & TOW_FACT_WAIT) && look_captures(copy)) {
         copy->facts |= TOW_FACT_CAPTURES;
         return CUDA_SUCCESS;
     }
-    if (up == down || shape->bytes == 0) {
+    if (up == down || copy_3d->bytes == 0) {
         return up == down ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
     }
     copy->host = up ? rows->from : rows->to;
-    copy->size = shape->bytes;
+    copy->size = copy_3d->bytes;
     look_host(copy);
     return CUDA_SUCCESS;
 }

@@ -7,7 +7,7 @@
 #include <stddef.h>
 
 #include "client/copy/plan.h"
-#include "client/link/box.h"
+#include "client/link/host_rect.h"
 #include "client/link/link.h"
 #include "wire/copy.h"
 
@@ -15,9 +15,9 @@
 struct towc_copy_rows {
     const CUDA_MEMCPY3D_PEER *asked; /* borrowed: as the program describes it */
     /* As it travels: host memory as bytes, whose number is 0 if it is none; */
-    struct tow_copy_shape packed;
-    struct tow_copy_shape named; /* or as addresses (TOW_AT_ADDRESS) */
-    struct towc_box from, to;    /* sides that are host memory */
+    struct tow_copy_3d packed;
+    struct tow_copy_3d named;       /* or as addresses (TOW_AT_ADDRESS) */
+    struct towc_host_rect from, to; /* operands that are host memory */
 };
 
 struct towc_copy {
@@ -28,7 +28,7 @@ struct towc_copy {
     bool unified;         /* of one dimension: UP and DOWN are found by the addresses */
     CUdeviceptr to, from; /* of one dimension */
     size_t size;          /* of the bytes, packed; of one dimension what is left */
-    struct towc_box host; /* its host side, if it has one of them: what is left */
+    struct towc_host_rect host;        /* its host operand, if it has one of them: what is left */
     const struct towc_copy_rows *rows; /* borrowed; NULL: of one dimension */
 };
 
@@ -36,10 +36,10 @@ struct towc_copy {
  * the next one is to be found. */
 typedef bool towc_copy_executor(struct towc_copy *copy, CUresult *ret_status);
 
-/* Looks up both sides. Not CUDA_SUCCESS: the driver would refuse it. Page-locked memory in the
+/* Looks up both operands. Not CUDA_SUCCESS: the driver would refuse it. Page-locked memory in the
  * place of device memory becomes reachable. */
 CUresult towc_copy_look(struct towc_copy *copy);
-/* The same for a copy that has rows, whose sides were checked. */
+/* The same for a copy that has rows, whose operands were checked. */
 CUresult towc_copy_look_rows(struct towc_copy *copy);
 
 /* Something was waited for: what that changes is looked up again. */
@@ -52,7 +52,7 @@ static inline bool towc_copy_is_up(const struct towc_copy *copy)
     return (copy->facts & TOW_FACT_UP) != 0;
 }
 
-/* Of a copy of one dimension with a host side. */
+/* Of a copy of one dimension with a host operand. */
 static inline CUdeviceptr towc_copy_device(const struct towc_copy *copy)
 {
     return towc_copy_is_up(copy) ? copy->to : copy->from;
@@ -63,7 +63,7 @@ static inline CUdeviceptr towc_copy_device(const struct towc_copy *copy)
 bool towc_copy_has_room(struct towc_link *link, size_t size);
 /* True if the driver will take the source. What an array has is not known here, nor a variable's
  * size. */
-bool towc_copy_is_sure(const struct tow_copy_shape *shape);
+bool towc_copy_is_sure(const struct tow_copy_3d *copy_3d);
 
 /* Which side an address is on. While its stream captures it may be no address at all; then it is
  * taken for the device's, since the host's would have to be looked at. */

@@ -19,41 +19,43 @@ bool towc_named_push(struct towc_copy *copy, CUresult *ret_status)
 
 /* ---- commands ---- */
 
-static CUresult send_rows(const struct tow_copy_shape *shape)
+static CUresult send_rows(const struct tow_copy_3d *copy_3d)
 {
     struct towc_call call;
     CUresult status =
-        towc_call_begin(&call, TOW_FN_cuMemcpy3DAsync_v2, sizeof *shape, TOW_CALL_CONTEXT);
+        towc_call_begin(&call, TOW_FN_cuMemcpy3DAsync_v2, sizeof *copy_3d, TOW_CALL_CONTEXT);
     if (status != CUDA_SUCCESS) {
         return status;
     }
-    tow_enc_bytes(&call.enc, shape, sizeof *shape);
+    tow_enc_bytes(&call.enc, copy_3d, sizeof *copy_3d);
     return towc_call_send(&call);
 }
 
-/* How many bytes from the first address on a side of host memory takes. */
-static size_t named_span(const struct tow_copy_side *side, const struct tow_copy_shape *shape)
+/* How many bytes from the first address on an operand in host memory takes. */
+static size_t named_span(const struct tow_copy_operand *operand, const struct tow_copy_3d *copy_3d)
 {
-    uint64_t pitch = side->pitch != 0 ? side->pitch : side->x + shape->width;
-    uint64_t height = side->height != 0 ? side->height : side->y + shape->rows;
-    return pitch * height * (side->z + shape->planes - 1) + pitch * (side->y + shape->rows - 1) +
-           side->x + shape->width;
+    uint64_t pitch = operand->pitch != 0 ? operand->pitch : operand->x + copy_3d->width;
+    uint64_t height = operand->height != 0 ? operand->height : operand->y + copy_3d->rows;
+    return pitch * height * (operand->z + copy_3d->planes - 1) +
+           pitch * (operand->y + copy_3d->rows - 1) + operand->x + copy_3d->width;
 }
 
-static CUresult reach_side(const struct tow_copy_side *side, const struct tow_copy_shape *shape)
+static CUresult reach_operand(const struct tow_copy_operand *operand,
+                              const struct tow_copy_3d *copy_3d)
 {
-    return side->kind != TOW_AT_ADDRESS
+    return operand->kind != TOW_AT_ADDRESS
                ? CUDA_SUCCESS
-               : towc_mirror_host_here((const void *)(uintptr_t)side->address,
-                                       named_span(side, shape));
+               : towc_mirror_host_here((const void *)(uintptr_t)operand->address,
+                                       named_span(operand, copy_3d));
 }
 
-/* A copy whose host sides stay where they are: the worker has that memory at the same address. */
-static CUresult send_named_rows(const struct tow_copy_shape *named)
+/* A copy whose host operands stay where they are: the worker has that memory at the same address.
+ */
+static CUresult send_named_rows(const struct tow_copy_3d *named)
 {
-    CUresult status = reach_side(&named->from, named);
+    CUresult status = reach_operand(&named->from, named);
     if (status == CUDA_SUCCESS) {
-        status = reach_side(&named->to, named);
+        status = reach_operand(&named->to, named);
     }
     return status == CUDA_SUCCESS ? send_rows(named) : status;
 }
@@ -87,12 +89,12 @@ bool towc_named_device(struct towc_copy *copy, CUresult *ret_status)
     return true;
 }
 
-/* One whose device's side is no memory: the driver cannot see from the address that it is meant as
- * the device's, so this says so. */
+/* One whose device's operand is no memory: the driver cannot see from the address that it is meant
+ * as the device's, so this says so. */
 static CUresult send_made_up(struct towc_copy *copy)
 {
     bool up = towc_copy_is_up(copy);
-    struct tow_copy_shape named = {
+    struct tow_copy_3d named = {
         .from = {.kind = up ? TOW_AT_ADDRESS : TOW_AT_DEVICE, .address = copy->from},
         .to = {.kind = up ? TOW_AT_DEVICE : TOW_AT_ADDRESS, .address = copy->to},
         .width = copy->size,
@@ -123,7 +125,7 @@ bool towc_named_captured(struct towc_copy *copy, CUresult *ret_status)
 static CUresult join_rows(struct towc_copy *copy)
 {
     CUresult status = towc_mirror_host(copy->link, (uint64_t)(uintptr_t)copy->host.first,
-                                       towc_box_span(&copy->host));
+                                       towc_host_rect_span(&copy->host));
     return status == CUDA_SUCCESS ? towc_mirror_push(copy->link) : status;
 }
 
@@ -153,7 +155,7 @@ bool towc_named_turn(struct towc_copy *copy, CUresult *ret_status)
         return false;
     }
     if (towc_mirror_host(copy->link, (uint64_t)(uintptr_t)copy->host.first,
-                         towc_box_span(&copy->host)) == CUDA_SUCCESS) {
+                         towc_host_rect_span(&copy->host)) == CUDA_SUCCESS) {
         copy->facts = (copy->facts & ~(unsigned)TOW_FACT_PARTLY) | TOW_FACT_MIRRORED;
         *ret_status = copy->rows != NULL ? towc_mirror_push(copy->link) : CUDA_SUCCESS;
     } else if (towc_copy_is_up(copy)) {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Copies whose command names both sides: on the device, or of host memory that the worker has too.
- * Executors of client/copy/plan.h's ways.
+/* Copies whose command names both operands: on the device, or of host memory that the worker has
+ * too. Executors of client/copy/plan.h's ways.
  */
 #ifndef TOW_CLIENT_NAMED_H
 #define TOW_CLIENT_NAMED_H

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Finds the context, and so the server, that has a side of a copy. */
+/* Finds the context, and so the server, that has an operand of a copy. */
 #include "client/copy/owner.h"
 
 struct towc_context *towc_owner_of(const struct towc_region *region)
@@ -24,7 +24,8 @@ bool towc_owner_is_elsewhere(const struct towc_context *owner)
     return here != NULL && owner != NULL && owner->link != here->link;
 }
 
-static struct towc_context *owner_of_side(CUmemorytype type, CUdeviceptr address, CUcontext given)
+static struct towc_context *owner_of_operand(CUmemorytype type, CUdeviceptr address,
+                                             CUcontext given)
 {
     struct towc_context *context = NULL;
     if (type == CU_MEMORYTYPE_DEVICE || type == CU_MEMORYTYPE_UNIFIED) {
@@ -39,10 +40,10 @@ static struct towc_context *owner_of_side(CUmemorytype type, CUdeviceptr address
 
 struct towc_context *towc_owner_of_source(const CUDA_MEMCPY3D_PEER *p)
 {
-    return owner_of_side(p->srcMemoryType, p->srcDevice, p->srcContext);
+    return owner_of_operand(p->srcMemoryType, p->srcDevice, p->srcContext);
 }
 
 struct towc_context *towc_owner_of_target(const CUDA_MEMCPY3D_PEER *p)
 {
-    return owner_of_side(p->dstMemoryType, p->dstDevice, p->dstContext);
+    return owner_of_operand(p->dstMemoryType, p->dstDevice, p->dstContext);
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Which server has a side of a copy. */
+/* Which server has an operand of a copy. */
 #ifndef TOW_CLIENT_OWNER_H
 #define TOW_CLIENT_OWNER_H
 
@@ -9,7 +9,7 @@
  * NULL: host memory, or memory that only the current context's server can know. */
 struct towc_context *towc_owner_of(const struct towc_region *region);
 struct towc_context *towc_owner_at(CUdeviceptr address);
-/* That of a side of a copy of two or three dimensions: of memory its own, of an array what the
+/* That of an operand of a copy of two or three dimensions: of memory its own, of an array what the
  * caller says. */
 struct towc_context *towc_owner_of_source(const CUDA_MEMCPY3D_PEER *p);
 struct towc_context *towc_owner_of_target(const CUDA_MEMCPY3D_PEER *p);

@@ -3,11 +3,10 @@
 #ifndef TOW_CLIENT_PART_H
 #define TOW_CLIENT_PART_H
 
-#include "client/link/box.h"
+#include "client/link/host_rect.h"
 #include "wire/copy.h"
 
-/* A part of a copy one of whose sides is packed host memory: it is packed by itself. */
-struct tow_copy_shape towc_shape_part(const struct tow_copy_shape *whole,
-                                      const struct towc_part *part);
+/* A part of a copy one of whose operands is packed host memory: it is packed by itself. */
+struct tow_copy_3d towc_copy_3d_part(const struct tow_copy_3d *whole, const struct towc_part *part);
 
 #endif

@@ -6,7 +6,7 @@
 
 #include "client/copy/look.h"
 
-/* Copies by address, either side on any server or on the host, after what `stream` has to do. */
+/* Copies by address, either operand on any server or on the host, after what `stream` has to do. */
 CUresult towc_peer_copy(CUdeviceptr dst, CUdeviceptr src, size_t size, CUstream stream);
 /* TOW_WAY_PEER: that, or the same for copies of two and three dimensions. */
 towc_copy_executor towc_peer_go;

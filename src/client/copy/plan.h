@@ -10,20 +10,20 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-/* What was looked up of a copy, once. "The host memory" is that of a copy with one host side. */
+/* What was looked up of a copy, once. "The host memory" is that of a copy with one host operand. */
 enum towc_copy_fact {
     TOW_FACT_UP = 1 << 0,        /* the source is host memory */
     TOW_FACT_DOWN = 1 << 1,      /* the target is; both: host to host; none: on the device */
     TOW_FACT_WAIT = 1 << 2,      /* the program's call is synchronous */
     TOW_FACT_FLAT = 1 << 3,      /* of one dimension; else rows, planes or an array */
-    TOW_FACT_ELSEWHERE = 1 << 4, /* a side is another server's */
-    TOW_FACT_CAPTURES = 1 << 5,  /* asynchronous, with a host side, and the stream captures */
-    TOW_FACT_BAD = 1 << 6,    /* the device's side is no memory: a capture takes it all the same */
-    TOW_FACT_SHARED = 1 << 7, /* the worker has all of the host memory: it is the same memory */
-    TOW_FACT_PARTLY = 1 << 8, /* it has whole pages of it, not its ends */
-    TOW_FACT_PINNED = 1 << 9, /* the host memory is page-locked */
+    TOW_FACT_ELSEWHERE = 1 << 4, /* an operand is another server's */
+    TOW_FACT_CAPTURES = 1 << 5,  /* asynchronous, with a host operand, and the stream captures */
+    TOW_FACT_BAD = 1 << 6, /* the device's operand is no memory: a capture takes it all the same */
+    TOW_FACT_SHARED = 1 << 7,     /* the worker has all of the host memory: it is the same memory */
+    TOW_FACT_PARTLY = 1 << 8,     /* it has whole pages of it, not its ends */
+    TOW_FACT_PINNED = 1 << 9,     /* the host memory is page-locked */
     TOW_FACT_MIRRORED = 1 << 10,  /* the worker has a copy of it, which kernels may use */
-    TOW_FACT_SEEN = 1 << 11,      /* the host sees the device's side, too */
+    TOW_FACT_SEEN = 1 << 11,      /* the host sees the device's operand, too */
     TOW_FACT_MIRRORS = 1 << 12,   /* some memory is mirrored */
     TOW_FACT_EXPECTED = 1 << 13,  /* an earlier download is still to fill the source */
     TOW_FACT_FUNCTIONS = 1 << 14, /* up: host functions that may write are under way; down: any */

@@ -165,17 +165,17 @@ static size_t chunk_size(size_t size, bool up)
 
 /* ---- parts ---- */
 
-static CUresult send_shape(const struct tow_copy_shape *shape, const struct tow_fence_word *word,
-                           uint32_t value, uint64_t *ret_number)
+static CUresult send_3d(const struct tow_copy_3d *copy_3d, const struct tow_fence_word *word,
+                        uint32_t value, uint64_t *ret_number)
 {
     struct towc_call call;
     CUresult status =
-        towc_call_begin(&call, TOW_FN_cuMemcpy3DAsync_v2, sizeof *shape + 16, TOW_CALL_CONTEXT);
+        towc_call_begin(&call, TOW_FN_cuMemcpy3DAsync_v2, sizeof *copy_3d + 16, TOW_CALL_CONTEXT);
     if (status != CUDA_SUCCESS) {
         return status;
     }
     *ret_number = towc_link_next(call.link);
-    tow_enc_bytes(&call.enc, shape, sizeof *shape);
+    tow_enc_bytes(&call.enc, copy_3d, sizeof *copy_3d);
     tow_enc_u64(&call.enc, (uint64_t)(uintptr_t)word);
     tow_enc_u32(&call.enc, value);
     tow_enc_u32(&call.enc, 0);
@@ -186,18 +186,18 @@ CUresult towc_staged_send(const struct towc_staged *what, const struct towc_part
                           uint8_t *packed, const struct tow_fence_word *word, uint32_t value,
                           uint64_t *ret_number)
 {
-    if (what->shape == NULL) {
+    if (what->copy_3d == NULL) {
         unsigned fn = what->up ? TOW_FN_cuMemcpyHtoDAsync_v2 : TOW_FN_cuMemcpyDtoHAsync_v2;
         return towc_shared_send(fn, what->device + part->x, packed, part->width, what->stream, word,
                                 value, ret_number);
     }
-    struct tow_copy_shape shape = towc_shape_part(what->shape, part);
-    struct tow_copy_side *host = what->up ? &shape.from : &shape.to;
+    struct tow_copy_3d copy_3d = towc_copy_3d_part(what->copy_3d, part);
+    struct tow_copy_operand *host = what->up ? &copy_3d.from : &copy_3d.to;
     host->kind = TOW_AT_ADDRESS;
     host->address = (uint64_t)(uintptr_t)packed;
-    shape.bytes = 0; /* that travel */
-    shape.flags |= TOW_SHAPE_FENCE_WORD;
-    return send_shape(&shape, word, value, ret_number);
+    copy_3d.bytes = 0; /* that travel */
+    copy_3d.flags |= TOW_COPY_3D_FENCE_WORD;
+    return send_3d(&copy_3d, word, value, ret_number);
 }
 
 /* A copy on its way through the slots, a part of it in each. */
@@ -214,7 +214,7 @@ struct staged_copy {
 
 static struct staged_copy staged_copy_begin(struct towc_link *link, const struct towc_staged *what)
 {
-    size_t size = towc_box_size(&what->host);
+    size_t size = towc_host_rect_size(&what->host);
     struct staged_copy p = {.link = link,
                             .what = what,
                             .flat = what->host.rows == 1 && what->host.planes == 1,
@@ -252,12 +252,12 @@ static void move_rows_stripe(const struct staged_copy *p, size_t chunk, size_t o
                              uint8_t *slot)
 {
     struct towc_part part = towc_cut_part(&p->cut, chunk);
-    struct towc_box box = towc_box_part(&p->what->host, &part);
-    size_t size = stripe_size(p, towc_box_size(&box), offset);
+    struct towc_host_rect rect = towc_host_rect_part(&p->what->host, &part);
+    size_t size = stripe_size(p, towc_host_rect_size(&rect), offset);
     if (size > 0 && p->what->up) {
-        towc_box_gather(&box, offset, slot, size);
+        towc_host_rect_gather(&rect, offset, slot, size);
     } else if (size > 0) {
-        towc_box_scatter(&box, offset, slot, size);
+        towc_host_rect_scatter(&rect, offset, slot, size);
     }
 }
 
@@ -315,7 +315,7 @@ bool towc_stage_up(struct towc_link *link, const struct towc_staged *what, bool 
         return false;
     }
     struct staged_copy p = staged_copy_begin(link, what);
-    bool small = towc_box_size(&what->host) <= SMALL_SLOT_SIZE && p.cut.count == 1;
+    bool small = towc_host_rect_size(&what->host) <= SMALL_SLOT_SIZE && p.cut.count == 1;
     if (small && !is_free(stage, SLOTS + stage->next_small)) {
         /* It can go in its command, and need not wait for what is before it. */
         stage->next_small = (stage->next_small + 1) % SMALL_SLOTS;
@@ -394,7 +394,7 @@ static void empty_stripe(void *user, size_t stripe)
 bool towc_stage_fetch(struct towc_link *link, const struct towc_staged *what, CUresult *ret_status)
 {
     uint64_t number = 0;
-    size_t size = towc_box_size(&what->host);
+    size_t size = towc_host_rect_size(&what->host);
     struct towc_wait_slot *slot =
         towc_completion_brings_more(link) ? NULL : towc_wait_slot_take(link);
     if (slot == NULL) {
@@ -413,7 +413,7 @@ bool towc_stage_fetch(struct towc_link *link, const struct towc_staged *what, CU
         towc_completion_set_quiet(link, what->stream, number);
     }
     if (outcome == TOW_COMPLETION_DONE) {
-        towc_box_scatter(&what->host, 0, slot->room, size);
+        towc_host_rect_scatter(&what->host, 0, slot->room, size);
     }
     towc_wait_slot_leave(slot);
     *ret_status = status;
@@ -424,8 +424,9 @@ bool towc_stage_down(struct towc_link *link, const struct towc_staged *what, CUr
 {
     /* What is still to come of an earlier copy into the same memory must not come behind this. */
     struct towc_stage *stage =
-        towc_link_expecting(link, what->host.first, towc_box_span(&what->host)) ? NULL
-                                                                                : take_slots(link);
+        towc_link_expecting(link, what->host.first, towc_host_rect_span(&what->host))
+            ? NULL
+            : take_slots(link);
     if (stage == NULL) {
         return false;
     }

@@ -9,7 +9,7 @@
 #include <stdbool.h>
 
 #include "client/copy/look.h"
-#include "client/link/box.h"
+#include "client/link/host_rect.h"
 #include "client/completion/completion.h"
 #include "wire/copy.h"
 
@@ -21,11 +21,11 @@ void towc_stage_destroy(struct towc_stage *stage);
 
 /* A copy between the device and the program's memory. */
 struct towc_staged {
-    struct towc_box host;
+    struct towc_host_rect host;
     bool up; /* to the device */
     CUstream stream;
-    CUdeviceptr device;                 /* of one dimension */
-    const struct tow_copy_shape *shape; /* of all others, as it would travel; else NULL */
+    CUdeviceptr device;                /* of one dimension */
+    const struct tow_copy_3d *copy_3d; /* of all others, as it would travel; else NULL */
 };
 
 static inline struct towc_staged towc_staged_of(const struct towc_copy *copy)
@@ -34,7 +34,7 @@ static inline struct towc_staged towc_staged_of(const struct towc_copy *copy)
                                 .up = towc_copy_is_up(copy),
                                 .stream = copy->stream,
                                 .device = towc_copy_device(copy),
-                                .shape = copy->rows != NULL ? &copy->rows->packed : NULL};
+                                .copy_3d = copy->rows != NULL ? &copy->rows->packed : NULL};
 }
 
 /* The source has been read, or the target written, when they return. `settle`: the call is a

@@ -13,7 +13,8 @@
 
 bool towc_upload_settle(struct towc_copy *copy, CUresult *ret_status)
 {
-    *ret_status = towc_download_settle(copy->link, copy->host.first, towc_box_span(&copy->host));
+    *ret_status =
+        towc_download_settle(copy->link, copy->host.first, towc_host_rect_span(&copy->host));
     towc_copy_look_again(copy);
     return *ret_status != CUDA_SUCCESS;
 }
@@ -44,7 +45,7 @@ bool towc_upload_staged(struct towc_copy *copy, CUresult *ret_status)
 static void encode_rows(struct tow_enc *enc, const struct towc_copy *copy, uint32_t transfer,
                         unsigned flags)
 {
-    struct tow_copy_shape sent = copy->rows->packed;
+    struct tow_copy_3d sent = copy->rows->packed;
     sent.transfer = transfer;
     sent.flags |= flags;
     tow_enc_bytes(enc, &sent, sizeof sent);
@@ -56,10 +57,10 @@ static CUresult send_command(const struct towc_copy *copy, const uint8_t *bytes,
 {
     bool flat = copy->rows == NULL, settle = bytes == NULL && upload_settles(copy, TOW_WAY_LINE);
     struct towc_call call;
-    CUresult status = towc_call_begin(
-        &call, flat ? TOW_FN_cuMemcpyHtoDAsync_v2 : TOW_FN_cuMemcpy3DAsync_v2,
-        (flat ? 40 : sizeof(struct tow_copy_shape)) + (bytes != NULL ? copy->size : 0),
-        TOW_CALL_CONTEXT);
+    CUresult status =
+        towc_call_begin(&call, flat ? TOW_FN_cuMemcpyHtoDAsync_v2 : TOW_FN_cuMemcpy3DAsync_v2,
+                        (flat ? 40 : sizeof(struct tow_copy_3d)) + (bytes != NULL ? copy->size : 0),
+                        TOW_CALL_CONTEXT);
     if (status != CUDA_SUCCESS) {
         return status;
     }
@@ -73,7 +74,7 @@ static CUresult send_command(const struct towc_copy *copy, const uint8_t *bytes,
                                    (settle ? TOW_COPY_SETTLE : 0));
     } else {
         encode_rows(&call.enc, copy, *ret_transfer,
-                    (lanes > 0 ? TOW_SHAPE_SPREAD : 0) | (settle ? TOW_SHAPE_SETTLE : 0));
+                    (lanes > 0 ? TOW_COPY_3D_SPREAD : 0) | (settle ? TOW_COPY_3D_SETTLE : 0));
     }
     if (bytes != NULL) {
         tow_enc_bytes(&call.enc, bytes, copy->size);
@@ -82,25 +83,25 @@ static CUresult send_command(const struct towc_copy *copy, const uint8_t *bytes,
 }
 
 /* The bytes are packed into the frames' room, if they do not lie side by side. */
-static CUresult send_frames(const struct towc_copy *copy, const struct towc_frames *frames,
+static CUresult send_packed(const struct towc_copy *copy, const struct towc_packer *packer,
                             unsigned lanes)
 {
     uint32_t transfer = 0;
     bool inside = copy->size <= TOW_COPY_INLINE_MAX;
-    const uint8_t *bytes = inside ? towc_frames_bytes(frames, 0, copy->size) : NULL;
+    const uint8_t *bytes = inside ? towc_packer_bytes(packer, 0, copy->size) : NULL;
     CUresult status = send_command(copy, bytes, lanes, &transfer);
-    return status == CUDA_SUCCESS && !inside ? towc_lane_upload(copy->link, transfer, frames, lanes)
+    return status == CUDA_SUCCESS && !inside ? towc_lane_upload(copy->link, transfer, packer, lanes)
                                              : status;
 }
 
 bool towc_upload_line(struct towc_copy *copy, CUresult *ret_status)
 {
     unsigned lanes = towc_lane_use(copy->link, copy->size);
-    struct towc_frames frames = towc_frames_of(&copy->host, TOW_DATA_MAX);
+    struct towc_packer packer = towc_packer_of(&copy->host, TOW_DATA_MAX);
     /* A frame of each line. */
-    frames.room = frames.flat ? NULL : malloc(frames.each * (lanes + 1));
-    *ret_status = frames.flat || frames.room != NULL ? send_frames(copy, &frames, lanes)
+    packer.room = packer.flat ? NULL : malloc(packer.each * (lanes + 1));
+    *ret_status = packer.flat || packer.room != NULL ? send_packed(copy, &packer, lanes)
                                                      : CUDA_ERROR_OUT_OF_MEMORY;
-    free(frames.room);
+    free(packer.room);
     return true;
 }

@@ -87,17 +87,17 @@ static bool is_known_fill(const CUDA_MEMSET_NODE_PARAMS_v2 *p)
 }
 
 /* One row, between two places on the device. */
-static bool is_known_copy(const struct tow_copy_shape *s, CUcontext named)
+static bool is_known_copy(const struct tow_copy_3d *s, CUcontext named)
 {
     const struct towc_context *context = towc_context_current();
-    const struct tow_copy_side *const sides[] = {&s->from, &s->to};
+    const struct tow_copy_operand *const operands[] = {&s->from, &s->to};
     bool known = s->rows == 1 && s->planes == 1;
     for (unsigned i = 0; known && i < 2; i++) {
-        const struct tow_copy_side *side = sides[i];
-        known = side->kind == TOW_AT_DEVICE && side->level == 0 &&
-                (side->x | side->y | side->z) == 0 &&
-                (side->pitch == 0 || side->pitch >= s->width) &&
-                is_here(context, named, side->address, s->width);
+        const struct tow_copy_operand *operand = operands[i];
+        known = operand->kind == TOW_AT_DEVICE && operand->level == 0 &&
+                (operand->x | operand->y | operand->z) == 0 &&
+                (operand->pitch == 0 || operand->pitch >= s->width) &&
+                is_here(context, named, operand->address, s->width);
     }
     return known && (s->from.address + s->width <= s->to.address ||
                      s->to.address + s->width <= s->from.address);
@@ -140,8 +140,8 @@ static CUresult encode_kernel(struct tow_buf *out, const struct towc_kernel *ker
     struct tow_launch_head head = {
         .function = kernel->id,
         .grid = {p->gridDimX, p->gridDimY, p->gridDimZ},
-        .block = {tow_launch_side(p->blockDimX), tow_launch_side(p->blockDimY),
-                  tow_launch_side(p->blockDimZ)},
+        .block = {tow_launch_dimension(p->blockDimX), tow_launch_dimension(p->blockDimY),
+                  tow_launch_dimension(p->blockDimZ)},
         .shared = p->sharedMemBytes,
         .bytes = (uint16_t)args->bytes,
     };
@@ -190,8 +190,8 @@ static CUresult put_kernel(struct tow_buf *out, const CUDA_KERNEL_NODE_PARAMS_v3
     return status;
 }
 
-static CUresult put_side(struct tow_copy_side *side, CUmemorytype type, const void *host,
-                         CUdeviceptr device, CUarray array, const struct tow_copy_shape *shape)
+static CUresult put_operand(struct tow_copy_operand *operand, CUmemorytype type, const void *host,
+                            CUdeviceptr device, CUarray array, const struct tow_copy_3d *copy_3d)
 {
     if (type == CU_MEMORYTYPE_UNIFIED) {
         type = towc_region_is_device(device) ? CU_MEMORYTYPE_DEVICE : CU_MEMORYTYPE_HOST;
@@ -199,24 +199,25 @@ static CUresult put_side(struct tow_copy_side *side, CUmemorytype type, const vo
     }
     switch (type) {
     case CU_MEMORYTYPE_DEVICE:
-        side->kind = TOW_AT_DEVICE;
-        side->address = device;
+        operand->kind = TOW_AT_DEVICE;
+        operand->address = device;
         return towc_mirror_reach(device);
     case CU_MEMORYTYPE_ARRAY:
-        side->kind = TOW_AT_ARRAY;
-        side->address = (uint64_t)(uintptr_t)array;
-        return towc_handle_valid(TOW_H_ARRAY, side->address) ? CUDA_SUCCESS
-                                                             : CUDA_ERROR_INVALID_VALUE;
+        operand->kind = TOW_AT_ARRAY;
+        operand->address = (uint64_t)(uintptr_t)array;
+        return towc_handle_valid(TOW_H_ARRAY, operand->address) ? CUDA_SUCCESS
+                                                                : CUDA_ERROR_INVALID_VALUE;
     case CU_MEMORYTYPE_HOST: {
-        uint64_t pitch = side->pitch != 0 ? side->pitch : side->x + shape->width;
-        uint64_t height = side->height != 0 ? side->height : side->y + shape->rows;
+        uint64_t pitch = operand->pitch != 0 ? operand->pitch : operand->x + copy_3d->width;
+        uint64_t height = operand->height != 0 ? operand->height : operand->y + copy_3d->rows;
         uint64_t bytes = 0;
-        side->kind = TOW_AT_ADDRESS;
-        side->address = (uint64_t)(uintptr_t)host;
+        operand->kind = TOW_AT_ADDRESS;
+        operand->address = (uint64_t)(uintptr_t)host;
         if (host == NULL || __builtin_mul_overflow(pitch, height, &bytes) ||
-            __builtin_mul_overflow(bytes, side->z + shape->planes - 1, &bytes) ||
+            __builtin_mul_overflow(bytes, operand->z + copy_3d->planes - 1, &bytes) ||
             __builtin_add_overflow(
-                bytes, pitch * (side->y + shape->rows - 1) + side->x + shape->width, &bytes)) {
+                bytes, pitch * (operand->y + copy_3d->rows - 1) + operand->x + copy_3d->width,
+                &bytes)) {
             return CUDA_ERROR_INVALID_VALUE;
         }
         return towc_mirror_host_here(host, bytes);
@@ -229,7 +230,7 @@ static CUresult put_side(struct tow_copy_side *side, CUmemorytype type, const vo
 static CUresult put_copy(struct tow_buf *out, const CUDA_MEMCPY3D *p, CUcontext named,
                          struct known *known)
 {
-    struct tow_copy_shape shape = {
+    struct tow_copy_3d copy_3d = {
         .from = {.pitch = p->srcPitch,
                  .height = p->srcHeight,
                  .x = p->srcXInBytes,
@@ -249,15 +250,15 @@ static CUresult put_copy(struct tow_buf *out, const CUDA_MEMCPY3D *p, CUcontext 
     if (p->WidthInBytes == 0 || p->Height == 0 || p->Depth == 0) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    CUresult status =
-        put_side(&shape.from, p->srcMemoryType, p->srcHost, p->srcDevice, p->srcArray, &shape);
+    CUresult status = put_operand(&copy_3d.from, p->srcMemoryType, p->srcHost, p->srcDevice,
+                                  p->srcArray, &copy_3d);
     if (status == CUDA_SUCCESS) {
-        status =
-            put_side(&shape.to, p->dstMemoryType, p->dstHost, p->dstDevice, p->dstArray, &shape);
+        status = put_operand(&copy_3d.to, p->dstMemoryType, p->dstHost, p->dstDevice, p->dstArray,
+                             &copy_3d);
     }
     if (status == CUDA_SUCCESS) {
-        tow_buf_append(out, &shape, sizeof shape);
-        known->fine = is_known_copy(&shape, named);
+        tow_buf_append(out, &copy_3d, sizeof copy_3d);
+        known->fine = is_known_copy(&copy_3d, named);
     }
     return status;
 }

@@ -136,22 +136,22 @@ unsigned towc_lane_use(struct towc_link *link, size_t size)
 
 static const uint8_t *lane_fetch(const void *user, uint64_t offset, size_t size)
 {
-    return towc_frames_bytes(user, offset, size);
+    return towc_packer_bytes(user, offset, size);
 }
 
 CUresult towc_lane_upload(struct towc_link *link, uint32_t transfer,
-                          const struct towc_frames *frames, unsigned lanes)
+                          const struct towc_packer *packer, unsigned lanes)
 {
     struct tow_lane_job jobs[TOW_LANES_MAX];
-    struct towc_frames theirs[TOW_LANES_MAX];
-    size_t size = frames->size, each = frames->each;
+    struct towc_packer theirs[TOW_LANES_MAX];
+    size_t size = packer->size, each = packer->each;
     size_t share = (size / (lanes + 1) + each - 1) / each * each;
     size_t at = 0;
     unsigned used = 0;
     for (; used < lanes && at < size; used++) {
         size_t n = size - at < share ? size - at : share;
-        theirs[used] = *frames;
-        theirs[used].room = frames->room != NULL ? frames->room + (used + 1) * each : NULL;
+        theirs[used] = *packer;
+        theirs[used].room = packer->room != NULL ? packer->room + (used + 1) * each : NULL;
         jobs[used] = (struct tow_lane_job){.fetch = lane_fetch,
                                            .user = &theirs[used],
                                            .each = each,
@@ -163,7 +163,7 @@ CUresult towc_lane_upload(struct towc_link *link, uint32_t transfer,
     }
     /* What is left, and in any case the frame that closes the transfer: the server goes on behind
      * it when it has everything. */
-    CUresult status = towc_link_upload_frames(link, transfer, frames, at);
+    CUresult status = towc_link_upload_packed(link, transfer, packer, at);
     for (unsigned i = 0; i < used; i++) {
         if (tow_lanes_wait(link->lane.lanes, &jobs[i]) < 0 && status == CUDA_SUCCESS) {
             towc_link_lose(link, "a connection of its session was closed");

@@ -19,6 +19,6 @@ unsigned towc_lane_use(struct towc_link *link, size_t size);
 /* As towc_link_upload, over the link's own line and `lanes` more, where they are packed as well:
  * the frames have room for one of each line. */
 CUresult towc_lane_upload(struct towc_link *link, uint32_t transfer,
-                          const struct towc_frames *frames, unsigned lanes);
+                          const struct towc_packer *packer, unsigned lanes);
 
 #endif

@@ -629,32 +629,32 @@ static int send_frame(struct towc_link *link, const struct tow_data_frame *frame
 }
 
 /* The next frames of a transfer, from data->offset on. */
-static int send_frames(struct towc_link *link, const struct towc_frames *frames,
+static int send_packed(struct towc_link *link, const struct towc_packer *packer,
                        struct tow_data *data)
 {
     struct tow_data_frame next[TOW_DATA_HEADS];
     unsigned count = 0;
-    int error = tow_data_frames_encode(data, frames->size, next, &count);
+    int error = tow_data_frames_encode(data, packer->size, next, &count);
     for (unsigned i = 0; i < count && error == 0; i++) {
         error = send_frame(link, &next[i],
-                           frames->flat ? frames->box.first + next[i].offset
-                                        : towc_frames_bytes(frames, next[i].offset, next[i].size));
+                           packer->flat ? packer->rect.first + next[i].offset
+                                        : towc_packer_bytes(packer, next[i].offset, next[i].size));
         data->offset = next[i].offset + next[i].size;
     }
     return error;
 }
 
-CUresult towc_link_upload_frames(struct towc_link *link, uint32_t transfer,
-                                 const struct towc_frames *frames, uint64_t offset)
+CUresult towc_link_upload_packed(struct towc_link *link, uint32_t transfer,
+                                 const struct towc_packer *packer, uint64_t offset)
 {
-    struct tow_data data = {.transfer = transfer, .offset = offset, .size = (uint32_t)frames->each};
+    struct tow_data data = {.transfer = transfer, .offset = offset, .size = (uint32_t)packer->each};
     do {
-        int error = send_frames(link, frames, &data);
+        int error = send_packed(link, packer, &data);
         if (error < 0) {
             towc_link_lose(link, loss_reason(error));
             return (CUresult)atomic_load(&link->lost);
         }
-    } while (data.offset < frames->size);
+    } while (data.offset < packer->size);
     /* Other threads' commands went between, and came before the device had all of it. */
     atomic_fetch_add_explicit(&link->beside, 1, memory_order_relaxed);
     return CUDA_SUCCESS;
@@ -665,7 +665,7 @@ CUresult towc_link_upload(struct towc_link *link, uint32_t transfer, const void 
     if (size == 0) {
         return CUDA_SUCCESS;
     }
-    struct towc_box box = towc_box_flat((void *)(uintptr_t)from, size);
-    struct towc_frames frames = towc_frames_of(&box, TOW_DATA_MAX);
-    return towc_link_upload_frames(link, transfer, &frames, 0);
+    struct towc_host_rect rect = towc_host_rect_flat((void *)(uintptr_t)from, size);
+    struct towc_packer packer = towc_packer_of(&rect, TOW_DATA_MAX);
+    return towc_link_upload_packed(link, transfer, &packer, 0);
 }

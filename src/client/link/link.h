@@ -17,9 +17,9 @@
 #include <stdint.h>
 
 #include "base/lock.h"
-#include "client/link/box.h"
+#include "client/link/host_rect.h"
 #include "client/link/call.h"
-#include "client/link/frames.h"
+#include "client/link/packer.h"
 #include "gen/cuda_types.h"
 #include "transport/line.h"
 #include "wire/control.h"
@@ -46,7 +46,7 @@ enum towc_transfer_form {
 /* A piece of the program's memory that the server will fill: an asynchronous copy to the host. */
 struct towc_transfer {
     uint32_t number;
-    struct towc_box into; /* borrowed from the program until the data has come */
+    struct towc_host_rect into; /* borrowed from the program until the data has come */
     size_t size, got;
     uint32_t context; /* of the copy that fills it, and its stream */
     CUstream stream;
@@ -215,7 +215,7 @@ void towc_link_close(struct towc_link *link);
 /* Registers memory to be filled by DATA frames of transfer `number`, which a copy in this context
  * and stream brings. Call with the send lock held, before the command that asks for the data is
  * committed. The transfer is removed when it is over. */
-int towc_link_expect(struct towc_link *link, const struct towc_box *into, uint32_t context,
+int towc_link_expect(struct towc_link *link, const struct towc_host_rect *into, uint32_t context,
                      CUstream stream, enum towc_transfer_form form, uint32_t *ret_number);
 /* Receives the payload of a DATA frame that came on `line`, its head consumed. On a lane only
  * transfers that are spread come, and bytes of one that was given up are thrown away. */
@@ -241,10 +241,10 @@ CUresult towc_link_settle(struct towc_link *link, const void *address, size_t si
  * calls go between. */
 CUresult towc_link_upload(struct towc_link *link, uint32_t transfer, const void *from, size_t size);
 
-/* The same for the part of a box from `offset` of its packed bytes to its end; sends a last frame
- * even for none. */
-CUresult towc_link_upload_frames(struct towc_link *link, uint32_t transfer,
-                                 const struct towc_frames *frames, uint64_t offset);
+/* The same for the part of a rectangle from `offset` of its packed bytes to its end; sends a last
+ * frame even for none. */
+CUresult towc_link_upload_packed(struct towc_link *link, uint32_t transfer,
+                                 const struct towc_packer *packer, uint64_t offset);
 
 /* The server is gone: says so once on stderr, fails all waiters; every later call gets the error.
  */

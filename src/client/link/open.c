@@ -113,7 +113,7 @@ static int read_welcome(struct towc_link *link, struct tow_patience *patience, c
                  link->address);
         return error;
     }
-    error = tow_handshake_sniff(TOW_SIDE_CLIENT, at, available, link->address, why, why_size);
+    error = tow_handshake_sniff(TOW_ROLE_CLIENT, at, available, link->address, why, why_size);
     if (error == -EPROTO) {
         return error;
     }

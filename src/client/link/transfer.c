@@ -34,7 +34,7 @@ static void take_out(struct towc_link *link, struct towc_transfer *t)
     link->wait.outstanding -= t->size + TRANSFER_MIN;
 }
 
-int towc_link_expect(struct towc_link *link, const struct towc_box *into, uint32_t context,
+int towc_link_expect(struct towc_link *link, const struct towc_host_rect *into, uint32_t context,
                      CUstream stream, enum towc_transfer_form form, uint32_t *ret_number)
 {
     struct towc_transfer *transfer = malloc(sizeof *transfer);
@@ -43,7 +43,7 @@ int towc_link_expect(struct towc_link *link, const struct towc_box *into, uint32
     }
     *transfer = (struct towc_transfer){.number = link->send.next_transfer++,
                                        .into = *into,
-                                       .size = towc_box_size(into),
+                                       .size = towc_host_rect_size(into),
                                        .context = context,
                                        .stream = stream,
                                        .form = form};
@@ -82,21 +82,21 @@ static int close_transfer(struct towc_link *link, struct towc_transfer *t, bool 
 
 /* Receives `size` packed bytes from `offset` on. Into rows that are not long they go through the
  * line's buffer, so that not each is a system call. */
-static int transfer_receive(struct tow_line *line, const struct towc_box *into, uint64_t offset,
-                            size_t size)
+static int transfer_receive(struct tow_line *line, const struct towc_host_rect *into,
+                            uint64_t offset, size_t size)
 {
     int error = 0;
     while (error == 0 && size > 0) {
         size_t n = 0, held = 0;
         const uint8_t *bytes = NULL;
-        uint8_t *at = towc_box_at(into, offset, &n);
+        uint8_t *at = towc_host_rect_at(into, offset, &n);
         if (n >= ROW_LONG || n >= size) {
             n = n < size ? n : size;
             error = tow_line_recv_into(line, at, n);
         } else {
             error = tow_line_peek(line, 1, TOW_TIME_FOREVER, &bytes, &held);
             n = error < 0 ? 0 : held < size ? held : size;
-            towc_box_scatter(into, offset, bytes, n);
+            towc_host_rect_scatter(into, offset, bytes, n);
             tow_line_consume(line, n);
         }
         offset += n;
@@ -186,7 +186,7 @@ bool towc_link_expects(struct towc_link *link)
 static bool is_into(const struct towc_transfer *t, const void *address, size_t size)
 {
     uintptr_t low = (uintptr_t)address, into = (uintptr_t)t->into.first;
-    return low < into + towc_box_span(&t->into) && (into < low || into - low < size);
+    return low < into + towc_host_rect_span(&t->into) && (into < low || into - low < size);
 }
 
 /* With the wait lock held: the newest transfer into some of [address, address + size). */

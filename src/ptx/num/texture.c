@@ -9,8 +9,8 @@
 #include <errno.h>
 
 #define POSITION_MAX                                                                               \
-    (1 << 30)               /* beyond any texture; keeps sums of positions and offsets in range */
-#define SIDE_MAX (1u << 28) /* the widest linear texture */
+    (1 << 30)                 /* beyond any texture; keeps sums of positions and offsets in range */
+#define EXTENT_MAX (1u << 28) /* the widest linear texture */
 
 static uint32_t format_bytes(enum tow_ptx_tex_format format)
 {
@@ -88,8 +88,8 @@ int tow_ptx_texture_check(const struct tow_ptx_texture *t)
     for (uint32_t i = 0; i < t->level_count; i++) {
         const struct tow_ptx_tex_level *l = &t->level[i];
         uint64_t row = (uint64_t)l->width * tow_ptx_texture_texel_bytes(t);
-        if (!l->data || !l->width || !l->height || !l->depth || l->width > SIDE_MAX ||
-            l->height > SIDE_MAX || l->depth > SIDE_MAX) {
+        if (!l->data || !l->width || !l->height || !l->depth || l->width > EXTENT_MAX ||
+            l->height > EXTENT_MAX || l->depth > EXTENT_MAX) {
             return -EINVAL;
         }
         if ((texture_dimensions(t) == 1 && l->height != 1) ||

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The commands of copies: which way each goes. Those of one dimension that have a host side are
+/* The commands of copies: which way each goes. Those of one dimension that have a host operand are
  * upload.c's and download.c's. */
 #include "server/copy/copy.h"
 
@@ -8,7 +8,7 @@
 #include "server/copy/download.h"
 #include "server/copy/deferred_upload.h"
 #include "server/copy/mirror.h"
-#include "server/copy/shape.h"
+#include "server/copy/copy_3d.h"
 #include "server/copy/share.h"
 #include "server/copy/upload.h"
 #include "server/session/session.h"
@@ -60,7 +60,7 @@ void tows_serve_cuMemcpyAsync(struct tows_serve *call)
 
 /* ---- two and three dimensions ---- */
 
-static bool shape_makes_sense(const struct tow_copy_shape *s)
+static bool is_sensible_3d(const struct tow_copy_3d *s)
 {
     uint64_t bytes = 0;
     bool up = s->from.kind == TOW_AT_HOST, down = s->to.kind == TOW_AT_HOST;
@@ -82,77 +82,77 @@ static bool shape_makes_sense(const struct tow_copy_shape *s)
 
 /* If the client waits it has these bytes, and all that the stream brings before, with the reply
  * (tows_copy_flush); and if this one failed, no more of those before it comes. */
-static void download_shape(struct tows_serve *call, const struct tow_copy_shape *shape,
-                           const struct tows_shaped *shaped, CUstream stream)
+static void download_3d(struct tows_serve *call, const struct tow_copy_3d *copy_3d,
+                        const struct tows_driver_copy *driver_copy, CUstream stream)
 {
     if (!tows_serve_ready(call)) {
         if (!call->malformed) {
-            tows_copy_tell_none_comes(call, shape->transfer);
+            tows_copy_tell_none_comes(call, copy_3d->transfer);
         }
         return;
     }
-    struct tows_async_download want = {.transfer = shape->transfer,
-                                       .size = shape->bytes,
-                                       .spread = (shape->flags & TOW_SHAPE_SPREAD) != 0,
-                                       .stream_id = shape->stream,
+    struct tows_async_download want = {.transfer = copy_3d->transfer,
+                                       .size = copy_3d->bytes,
+                                       .spread = (copy_3d->flags & TOW_COPY_3D_SPREAD) != 0,
+                                       .stream_id = copy_3d->stream,
                                        .stream = stream,
-                                       .shaped = shaped};
+                                       .driver_copy = driver_copy};
     tows_copy_download_async(call, &want);
     if (call->frame.seq != 0) {
-        tows_copy_send_stream(call, shape->stream, stream);
+        tows_copy_send_stream(call, copy_3d->stream, stream);
         CUresult status = tow_drive(call->driver, cuStreamSynchronize)(stream);
         call->status = call->status == CUDA_SUCCESS ? status : call->status;
     }
 }
 
 /* Between the device and the client's staging. */
-static void in_shared_memory(struct tows_serve *call, const struct tow_copy_shape *shape,
+static void in_shared_memory(struct tows_serve *call, const struct tow_copy_3d *copy_3d,
                              CUstream stream)
 {
     uint32_t value = 0;
     struct tow_fence_word *word = tows_fence_word_decode(call, &value);
-    bool up = shape->from.kind == TOW_AT_ADDRESS;
-    const struct tow_copy_side *host = up ? &shape->from : &shape->to;
+    bool up = copy_3d->from.kind == TOW_AT_ADDRESS;
+    const struct tow_copy_operand *host = up ? &copy_3d->from : &copy_3d->to;
     if (word == NULL || host->kind != TOW_AT_ADDRESS) {
         call->malformed = true;
         return;
     }
-    struct tows_shaped shaped = tows_shaped_describe(call, shape);
+    struct tows_driver_copy driver_copy = tows_driver_copy_describe(call, copy_3d);
     if (!tows_share_holds(call, host->address, 1) && call->status == CUDA_SUCCESS) {
         call->status = CUDA_ERROR_INVALID_VALUE;
     }
     if (tows_serve_ready(call)) {
-        call->status = tows_shaped_run(&shaped, call->driver, NULL, stream);
+        call->status = tows_driver_copy_run(&driver_copy, call->driver, NULL, stream);
     }
-    tows_fence_word_put_copy(call, word, value, up, shape->width * shape->rows * shape->planes,
-                             stream);
+    tows_fence_word_put_copy(call, word, value, up,
+                             copy_3d->width * copy_3d->rows * copy_3d->planes, stream);
 }
 
 void tows_serve_cuMemcpy3DAsync_v2(struct tows_serve *call)
 {
-    struct tow_copy_shape shape;
-    tow_dec_copy(&call->in, &shape, sizeof shape);
-    CUstream stream = tows_serve_handle(call, TOW_H_STREAM, shape.stream);
-    if (call->in.bad || !shape_makes_sense(&shape)) {
+    struct tow_copy_3d copy_3d;
+    tow_dec_copy(&call->in, &copy_3d, sizeof copy_3d);
+    CUstream stream = tows_serve_handle(call, TOW_H_STREAM, copy_3d.stream);
+    if (call->in.bad || !is_sensible_3d(&copy_3d)) {
         call->malformed = true;
         return;
     }
-    if (shape.flags & TOW_SHAPE_FENCE_WORD) {
-        in_shared_memory(call, &shape, stream);
+    if (copy_3d.flags & TOW_COPY_3D_FENCE_WORD) {
+        in_shared_memory(call, &copy_3d, stream);
         return;
     }
-    struct tows_shaped shaped = tows_shaped_describe(call, &shape);
-    if (shaped.packed == TOW_PACKED_SOURCE && shape.transfer != 0) {
-        tows_upload_shape(call, &shape);
+    struct tows_driver_copy driver_copy = tows_driver_copy_describe(call, &copy_3d);
+    if (driver_copy.packed == TOW_PACKED_SOURCE && copy_3d.transfer != 0) {
+        tows_upload_3d(call, &copy_3d);
         return;
     }
-    if (shaped.packed == TOW_PACKED_TARGET) {
-        download_shape(call, &shape, &shaped, stream);
+    if (driver_copy.packed == TOW_PACKED_TARGET) {
+        download_3d(call, &copy_3d, &driver_copy, stream);
         return;
     }
-    void *bytes = (void *)(uintptr_t)tow_dec_bytes(&call->in, (size_t)shape.bytes);
+    void *bytes = (void *)(uintptr_t)tow_dec_bytes(&call->in, (size_t)copy_3d.bytes);
     if (tows_serve_ready(call)) {
         /* Pageable for the driver, and small: it has been read when this returns. */
-        call->status = tows_shaped_run(&shaped, call->driver, bytes, stream);
+        call->status = tows_driver_copy_run(&driver_copy, call->driver, bytes, stream);
     }
 }

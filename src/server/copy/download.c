@@ -17,7 +17,7 @@
 #include "gen/stream.h"
 #include "server/copy/pinned.h"
 #include "server/session/session.h"
-#include "server/copy/shape.h"
+#include "server/copy/copy_3d.h"
 #include "server/copy/share.h"
 #include "transport/lanes.h"
 #include "wire/copy.h"
@@ -277,10 +277,11 @@ void tows_copy_download_async(struct tows_serve *call, const struct tows_async_d
                                               .spread = want->spread,
                                               .stream_id = want->stream_id,
                                               .stream = want->stream};
-        call->status = want->shaped != NULL
-                           ? tows_shaped_run(want->shaped, driver, buffer->bytes, want->stream)
-                           : tow_drive(driver, cuMemcpyDtoHAsync_v2)(
-                                 buffer->bytes, want->from, (size_t)want->size, want->stream);
+        call->status =
+            want->driver_copy != NULL
+                ? tows_driver_copy_run(want->driver_copy, driver, buffer->bytes, want->stream)
+                : tow_drive(driver, cuMemcpyDtoHAsync_v2)(buffer->bytes, want->from,
+                                                          (size_t)want->size, want->stream);
         bool begun = call->status == CUDA_SUCCESS;
         if (begun) {
             call->status = tows_pinned_mark(buffer, driver, want->stream);

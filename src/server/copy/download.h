@@ -10,7 +10,7 @@
 
 struct tows_serve;
 struct tows_session;
-struct tows_shaped;
+struct tows_driver_copy;
 
 /* A download whose caller waits, as a transfer, in the call's context. */
 CUresult tows_copy_download(struct tows_serve *call, CUdeviceptr from, uint64_t size,
@@ -23,8 +23,8 @@ struct tows_async_download {
     bool spread;        /* may leave over the lanes; a frame on the own line closes it */
     uint64_t stream_id; /* the client's, and the driver's */
     CUstream stream;
-    CUdeviceptr from;                 /* of one dimension */
-    const struct tows_shaped *shaped; /* borrowed; else NULL */
+    CUdeviceptr from;                           /* of one dimension */
+    const struct tows_driver_copy *driver_copy; /* borrowed; else NULL */
 };
 
 /* Begins it, in the call's context. If it fails the client is told that nothing comes. */

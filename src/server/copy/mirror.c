@@ -629,24 +629,24 @@ bool tows_mirror_reaches(struct tows_serve *call, uint64_t address, uint64_t siz
     return false;
 }
 
-bool tows_mirror_reaches_side(struct tows_serve *call, const struct tow_copy_side *side,
-                              const struct tow_copy_shape *shape)
+bool tows_mirror_reaches_operand(struct tows_serve *call, const struct tow_copy_operand *operand,
+                                 const struct tow_copy_3d *copy_3d)
 {
     /* From the address to the end of the last row; no pitch is less than a row. */
     uint64_t row, pitch, rows, planes, bytes, slice;
-    if (__builtin_add_overflow(side->x, shape->width, &row) ||
-        __builtin_add_overflow(side->y, shape->rows, &rows) ||
-        __builtin_add_overflow(side->z, shape->planes, &planes) || rows == 0 || planes == 0) {
+    if (__builtin_add_overflow(operand->x, copy_3d->width, &row) ||
+        __builtin_add_overflow(operand->y, copy_3d->rows, &rows) ||
+        __builtin_add_overflow(operand->z, copy_3d->planes, &planes) || rows == 0 || planes == 0) {
         return false;
     }
-    pitch = side->pitch > row ? side->pitch : row;
-    slice = side->height > rows ? side->height : rows;
+    pitch = operand->pitch > row ? operand->pitch : row;
+    slice = operand->height > rows ? operand->height : rows;
     return !__builtin_mul_overflow(pitch, slice, &slice) &&
            !__builtin_mul_overflow(slice, planes - 1, &slice) &&
            !__builtin_mul_overflow(pitch, rows - 1, &bytes) &&
            !__builtin_add_overflow(bytes, slice, &bytes) &&
            !__builtin_add_overflow(bytes, row, &bytes) &&
-           tows_mirror_reaches(call, side->address, bytes);
+           tows_mirror_reaches(call, operand->address, bytes);
 }
 
 /* Where the records of one frame go. */

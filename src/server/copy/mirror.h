@@ -9,8 +9,8 @@
 
 #include "gen/cuda_types.h"
 
-struct tow_copy_shape;
-struct tow_copy_side;
+struct tow_copy_3d;
+struct tow_copy_operand;
 struct tow_frame;
 struct tows_serve;
 struct tows_session;
@@ -42,8 +42,8 @@ void tows_mirror_freed(struct tows_session *session, CUdeviceptr address);
  * + size). At any other address is what belongs to the worker, and no command may name that. It
  * stays until the call was carried out (hold.h). */
 bool tows_mirror_reaches(struct tows_serve *call, uint64_t address, uint64_t size);
-/* The same for a side of a copy that is TOW_AT_ADDRESS. */
-bool tows_mirror_reaches_side(struct tows_serve *call, const struct tow_copy_side *side,
-                              const struct tow_copy_shape *shape);
+/* The same for an operand of a copy that is TOW_AT_ADDRESS. */
+bool tows_mirror_reaches_operand(struct tows_serve *call, const struct tow_copy_operand *operand,
+                                 const struct tow_copy_3d *copy_3d);
 
 #endif

@@ -21,7 +21,7 @@
 #include "server/copy/deferred_upload.h"
 #include "server/copy/pinned.h"
 #include "server/session/session.h"
-#include "server/copy/shape.h"
+#include "server/copy/copy_3d.h"
 #include "server/copy/share.h"
 #include "server/session/transfer.h"
 #include "wire/copy.h"
@@ -73,8 +73,8 @@ struct upload {
     uint16_t thread;
     bool settle;       /* the program's call is synchronous, see upload_settle() */
     atomic_int status; /* CUresult: the first failure; lanes work on it at a time */
-    bool has_shape;    /* then `shape` says where the bytes go, not `to` */
-    struct tow_copy_shape shape;
+    bool is_3d;        /* then `copy_3d` says where the bytes go, not `to` */
+    struct tow_copy_3d copy_3d;
 };
 
 static void uploads_fini(struct tows_session *session, void *opaque)
@@ -321,23 +321,23 @@ static void *upload_place(void *user, uint64_t offset, size_t *size, void **ret_
 }
 
 /* `ret_begun`: the device reads some of them, whatever the result is. */
-static CUresult upload_begin(const struct upload *u, const struct tows_shaped *shaped,
+static CUresult upload_begin(const struct upload *u, const struct tows_driver_copy *driver_copy,
                              uint64_t offset, size_t size, uint8_t *bytes, CUstream stream,
                              bool *ret_begun)
 {
     const struct tow_driver *driver = u->session->driver;
     CUresult status = CUDA_SUCCESS;
     size_t at = 0;
-    if (!u->has_shape) {
+    if (!u->is_3d) {
         status = tow_drive(driver, cuMemcpyHtoDAsync_v2)(u->to + offset, bytes, size, stream);
         *ret_begun = status == CUDA_SUCCESS;
         return status;
     }
     *ret_begun = false;
     while (at < size && status == CUDA_SUCCESS) {
-        struct tows_shaped part;
-        size_t n = tows_shaped_part(shaped, offset + at, size - at, &part);
-        status = tows_shaped_run(&part, driver, bytes + at, stream);
+        struct tows_driver_copy part;
+        size_t n = tows_driver_copy_part(driver_copy, offset + at, size - at, &part);
+        status = tows_driver_copy_run(&part, driver, bytes + at, stream);
         *ret_begun |= status == CUDA_SUCCESS;
         at += n;
     }
@@ -352,16 +352,16 @@ static CUstream hand_over(struct upload *u, uint64_t offset, size_t size, struct
     struct tows_serve call = {.session = u->session,
                               .driver = driver,
                               .frame = {.thread = u->thread, .context = u->context}};
-    struct tows_shaped shaped = {0};
+    struct tows_driver_copy driver_copy = {0};
     bool begun = false;
     tows_hold_enter(&call);
     CUstream stream = tows_serve_handle(&call, TOW_H_STREAM, u->stream);
-    if (u->has_shape) {
-        shaped = tows_shaped_describe(&call, &u->shape);
+    if (u->is_3d) {
+        driver_copy = tows_driver_copy_describe(&call, &u->copy_3d);
     }
     CUresult status = call.status, recorded = CUDA_SUCCESS;
     if (status == CUDA_SUCCESS) {
-        status = upload_begin(u, &shaped, offset, size, slot->buffer->bytes, stream, &begun);
+        status = upload_begin(u, &driver_copy, offset, size, slot->buffer->bytes, stream, &begun);
     }
     if (begun) {
         recorded = tow_drive(driver, cuEventRecord)(slot->buffer->filled, stream);
@@ -421,17 +421,17 @@ static void upload_settle(struct upload *u)
 static void upload_defer(const struct upload *u, CUresult status)
 {
     char arguments[160];
-    const struct tow_copy_shape *shape = &u->shape;
-    if (!u->has_shape) {
+    const struct tow_copy_3d *copy_3d = &u->copy_3d;
+    if (!u->is_3d) {
         snprintf(arguments, sizeof arguments, "to 0x%llx", (unsigned long long)u->to);
     } else {
         snprintf(arguments, sizeof arguments, "to 0x%llx pitch %zu, %zu x %zu x %zu",
-                 (unsigned long long)shape->to.address, (size_t)shape->to.pitch,
-                 (size_t)shape->width, (size_t)shape->rows, (size_t)shape->planes);
+                 (unsigned long long)copy_3d->to.address, (size_t)copy_3d->to.pitch,
+                 (size_t)copy_3d->width, (size_t)copy_3d->rows, (size_t)copy_3d->planes);
     }
     tows_session_defer(u->session, u->thread,
-                       u->has_shape ? TOW_FN_cuMemcpy3DAsync_v2 : TOW_FN_cuMemcpyHtoDAsync_v2,
-                       status, arguments);
+                       u->is_3d ? TOW_FN_cuMemcpy3DAsync_v2 : TOW_FN_cuMemcpyHtoDAsync_v2, status,
+                       arguments);
 }
 
 static void upload_done(void *user, bool ok)
@@ -478,20 +478,20 @@ static void upload_expect(struct tows_serve *call, const struct upload *what, ui
     }
 }
 
-void tows_upload_shape(struct tows_serve *call, const struct tow_copy_shape *shape)
+void tows_upload_3d(struct tows_serve *call, const struct tow_copy_3d *copy_3d)
 {
-    struct upload what = {.stream = shape->stream,
-                          .settle = (shape->flags & TOW_SHAPE_SETTLE) != 0,
-                          .has_shape = true,
-                          .shape = *shape};
-    const struct tow_copy_side *to = &shape->to;
-    if (to->x > UINT64_MAX - shape->width || to->y > UINT64_MAX - shape->rows ||
-        to->z > UINT64_MAX - shape->planes) {
+    struct upload what = {.stream = copy_3d->stream,
+                          .settle = (copy_3d->flags & TOW_COPY_3D_SETTLE) != 0,
+                          .is_3d = true,
+                          .copy_3d = *copy_3d};
+    const struct tow_copy_operand *to = &copy_3d->to;
+    if (to->x > UINT64_MAX - copy_3d->width || to->y > UINT64_MAX - copy_3d->rows ||
+        to->z > UINT64_MAX - copy_3d->planes) {
         /* Some part of it would be somewhere. */
         call->status = call->status == CUDA_SUCCESS ? CUDA_ERROR_INVALID_VALUE : call->status;
     }
-    upload_expect(call, &what, shape->transfer, shape->bytes,
-                  (shape->flags & TOW_SHAPE_SPREAD) != 0);
+    upload_expect(call, &what, copy_3d->transfer, copy_3d->bytes,
+                  (copy_3d->flags & TOW_COPY_3D_SPREAD) != 0);
 }
 
 void tows_serve_cuMemcpyHtoDAsync_v2(struct tows_serve *call)

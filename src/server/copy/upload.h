@@ -8,12 +8,12 @@
 
 #include "gen/cuda_types.h"
 
-struct tow_copy_shape;
+struct tow_copy_3d;
 struct tows_serve;
 struct tows_session;
 
 /* One that has a shape, whose bytes come as a transfer. */
-void tows_upload_shape(struct tows_serve *call, const struct tow_copy_shape *shape);
+void tows_upload_3d(struct tows_serve *call, const struct tow_copy_3d *copy_3d);
 
 /* A context ends: waits for the device to have read what was uploaded to it. False: bytes are still
  * being received into its memory. */

@@ -192,7 +192,7 @@ static void make_key(struct tows_pending_conn *conn, const struct tow_hello *hel
 static bool is_hello(const struct tow_preface *preface, struct tow_frame *ret_frame)
 {
     char ignored[TOW_WHY_MAX];
-    return tow_handshake_sniff(TOW_SIDE_SERVER, preface->bytes, preface->size, "", ignored,
+    return tow_handshake_sniff(TOW_ROLE_SERVER, preface->bytes, preface->size, "", ignored,
                                sizeof ignored) == 0 &&
            tow_frame_read(preface->bytes, ret_frame) == 0 && ret_frame->kind == TOW_CONTROL_HELLO &&
            ret_frame->length == preface->size;
@@ -289,7 +289,7 @@ static void conn_look(struct tows_pending_conn *conn)
         return;
     }
     char why[TOW_WHY_MAX];
-    int error = tow_handshake_sniff(TOW_SIDE_SERVER, bytes, n, conn->peer, why, sizeof why);
+    int error = tow_handshake_sniff(TOW_ROLE_SERVER, bytes, n, conn->peer, why, sizeof why);
     if (error == -EAGAIN) {
         return;
     }

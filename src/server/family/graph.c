@@ -134,23 +134,23 @@ static void get_kernel(struct tows_serve *call, CUgraphNodeParams *p, struct nod
     }
 }
 
-static void get_side(struct tows_serve *call, const struct tow_copy_shape *shape,
-                     const struct tow_copy_side *side, CUmemorytype *ret_type,
-                     const void **ret_host, CUdeviceptr *ret_device, CUarray *ret_array)
+static void get_operand(struct tows_serve *call, const struct tow_copy_3d *copy_3d,
+                        const struct tow_copy_operand *operand, CUmemorytype *ret_type,
+                        const void **ret_host, CUdeviceptr *ret_device, CUarray *ret_array)
 {
-    switch (side->kind) {
+    switch (operand->kind) {
     case TOW_AT_DEVICE:
         *ret_type = CU_MEMORYTYPE_DEVICE;
-        *ret_device = side->address;
+        *ret_device = operand->address;
         break;
     case TOW_AT_ARRAY:
         *ret_type = CU_MEMORYTYPE_ARRAY;
-        *ret_array = tows_serve_handle(call, TOW_H_ARRAY, side->address);
+        *ret_array = tows_serve_handle(call, TOW_H_ARRAY, operand->address);
         break;
     case TOW_AT_ADDRESS:
         *ret_type = CU_MEMORYTYPE_HOST;
-        *ret_host = (const void *)(uintptr_t)side->address;
-        if (!tows_mirror_reaches_side(call, side, shape) && call->status == CUDA_SUCCESS) {
+        *ret_host = (const void *)(uintptr_t)operand->address;
+        if (!tows_mirror_reaches_operand(call, operand, copy_3d) && call->status == CUDA_SUCCESS) {
             call->status = CUDA_ERROR_INVALID_VALUE;
         }
         break;
@@ -162,7 +162,7 @@ static void get_side(struct tows_serve *call, const struct tow_copy_shape *shape
 
 static void get_copy(struct tows_serve *call, CUDA_MEMCPY3D *p)
 {
-    struct tow_copy_shape s;
+    struct tow_copy_3d s;
     const void *to = NULL;
     tow_dec_copy(&call->in, &s, sizeof s);
     *p = (CUDA_MEMCPY3D){
@@ -182,8 +182,8 @@ static void get_copy(struct tows_serve *call, CUDA_MEMCPY3D *p)
         .Height = s.rows,
         .Depth = s.planes,
     };
-    get_side(call, &s, &s.from, &p->srcMemoryType, &p->srcHost, &p->srcDevice, &p->srcArray);
-    get_side(call, &s, &s.to, &p->dstMemoryType, &to, &p->dstDevice, &p->dstArray);
+    get_operand(call, &s, &s.from, &p->srcMemoryType, &p->srcHost, &p->srcDevice, &p->srcArray);
+    get_operand(call, &s, &s.to, &p->dstMemoryType, &to, &p->dstDevice, &p->dstArray);
     p->dstHost = (void *)(uintptr_t)to;
 }
 
@@ -446,9 +446,9 @@ void tows_serve_cuGraphKernelNodeGetParams_v2(struct tows_serve *call)
     }
     struct tow_launch_head head = {.function = export_kernel(call, &p),
                                    .grid = {p.gridDimX, p.gridDimY, p.gridDimZ},
-                                   .block = {tow_launch_side(p.blockDimX),
-                                             tow_launch_side(p.blockDimY),
-                                             tow_launch_side(p.blockDimZ)},
+                                   .block = {tow_launch_dimension(p.blockDimX),
+                                             tow_launch_dimension(p.blockDimY),
+                                             tow_launch_dimension(p.blockDimZ)},
                                    .shared = p.sharedMemBytes,
                                    .bytes = (uint16_t)bytes};
     tows_serve_reserve(call, sizeof head + 8 + count * 4 + 8 + bytes + 8);

@@ -45,7 +45,7 @@ static int read_hello(struct tows_session *session, struct tow_hello *ret_hello,
     if (error < 0) {
         return error;
     }
-    if (tow_handshake_sniff(TOW_SIDE_SERVER, at, available, "the client", why, sizeof why) ==
+    if (tow_handshake_sniff(TOW_ROLE_SERVER, at, available, "the client", why, sizeof why) ==
             -EPROTO ||
         tow_frame_read(at, ret_frame) < 0) {
         tow_log(TOW_AREA_SERVER, TOW_LOG_INFO,

@@ -30,9 +30,9 @@ int tows_handles_init(struct tows_handles *handles)
 
 void tows_handles_fini(struct tows_handles *handles)
 {
-    for (int side = 0; side < 2; side++) {
+    for (int space = 0; space < 2; space++) {
         for (size_t i = 0; i < TOW_HANDLES_CHUNKS_MAX; i++) {
-            free(atomic_load_explicit(&handles->sides[side].chunks[i], memory_order_relaxed));
+            free(atomic_load_explicit(&handles->spaces[space].chunks[i], memory_order_relaxed));
         }
     }
     free(handles->reverse);
@@ -47,7 +47,7 @@ static struct tows_handle_entry *entry_at(const struct tows_handles *handles, un
         return NULL;
     }
     struct tows_handle_entry *entries =
-        atomic_load_explicit(&handles->sides[owner].chunks[chunk], memory_order_acquire);
+        atomic_load_explicit(&handles->spaces[owner].chunks[chunk], memory_order_acquire);
     return entries != NULL ? &entries[index % TOW_HANDLES_CHUNK] : NULL;
 }
 
@@ -151,12 +151,12 @@ static int bind_locked(struct tows_handles *h, uint64_t id, void *handle, CUresu
         (id & ENDING)) {
         return -EINVAL;
     }
-    if (atomic_load_explicit(&h->sides[owner].chunks[chunk], memory_order_relaxed) == NULL) {
+    if (atomic_load_explicit(&h->spaces[owner].chunks[chunk], memory_order_relaxed) == NULL) {
         struct tows_handle_entry *made = calloc(TOW_HANDLES_CHUNK, sizeof *made);
         if (made == NULL) {
             return -ENOMEM;
         }
-        atomic_store_explicit(&h->sides[owner].chunks[chunk], made, memory_order_release);
+        atomic_store_explicit(&h->spaces[owner].chunks[chunk], made, memory_order_release);
     }
     struct tows_handle_entry *entry = entry_at(h, owner, TOW_ID_INDEX(id));
     uint64_t before = atomic_load_explicit(&entry->id, memory_order_relaxed);
@@ -367,10 +367,10 @@ void tows_handles_each(struct tows_handles *handles, enum tow_handle_kind kind,
                                      const struct tows_handle_entry *entry),
                        void *user)
 {
-    for (unsigned side = 0; side < 2; side++) {
+    for (unsigned space = 0; space < 2; space++) {
         for (uint32_t chunk = 0; chunk < TOW_HANDLES_CHUNKS_MAX; chunk++) {
             struct tows_handle_entry *entries =
-                atomic_load_explicit(&handles->sides[side].chunks[chunk], memory_order_acquire);
+                atomic_load_explicit(&handles->spaces[space].chunks[chunk], memory_order_acquire);
             for (uint32_t i = 0; entries != NULL && i < TOW_HANDLES_CHUNK; i++) {
                 uint64_t id = atomic_load_explicit(&entries[i].id, memory_order_acquire);
                 if (id != 0 && !(id & ENDING) &&

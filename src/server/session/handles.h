@@ -31,13 +31,13 @@ struct tows_handle_entry {
     uint32_t generation; /* of the server's ids: of the last one here */
 };
 
-struct tows_handle_side {
+struct tows_handle_space {
     struct tows_handle_entry *_Atomic chunks[TOW_HANDLES_CHUNKS_MAX];
 };
 
 struct tows_handles {
-    struct tows_handle_side sides[2]; /* by owner: 0 the client, 1 the server */
-    struct tow_mutex lock;            /* guards binding and all below */
+    struct tows_handle_space spaces[2]; /* by owner: 0 the client, 1 the server */
+    struct tow_mutex lock;              /* guards binding and all below */
     struct tows_handle_reverse *reverse;
     size_t reverse_size, reverse_used;
     uint32_t next_index; /* of the server's: never used yet */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Copies and fills of every shape. All become one form: rows of bytes in slices on both sides.
+/* Copies and fills of every shape. All become one form: rows of bytes in slices of both operands.
  *
  * What waits follows CUDA: synchronous copies that touch host memory return when done, device to
  * device and fills return at once, an asynchronous copy from pageable memory has read its source
@@ -23,70 +23,71 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum side_kind {
-    SIDE_HOST,
-    SIDE_DEVICE,
-    SIDE_ARRAY,
-    SIDE_UNIFIED,
+enum operand_kind {
+    OPERAND_HOST,
+    OPERAND_DEVICE,
+    OPERAND_ARRAY,
+    OPERAND_UNIFIED,
 };
 
-/* One side of a copy as the caller gave it. */
-struct side {
-    enum side_kind kind;
+/* One operand of a copy as the caller gave it. */
+struct operand {
+    enum operand_kind kind;
     uint64_t base;
     struct tow_soft_array *array;
     size_t x, y, z, pitch, height;
 };
 
-static enum side_kind kind_of(CUmemorytype type)
+static enum operand_kind kind_of(CUmemorytype type)
 {
     switch (type) {
     case CU_MEMORYTYPE_DEVICE:
-        return SIDE_DEVICE;
+        return OPERAND_DEVICE;
     case CU_MEMORYTYPE_ARRAY:
-        return SIDE_ARRAY;
+        return OPERAND_ARRAY;
     case CU_MEMORYTYPE_UNIFIED:
-        return SIDE_UNIFIED;
+        return OPERAND_UNIFIED;
     default:
-        return SIDE_HOST;
+        return OPERAND_HOST;
     }
 }
 
 /* Where a side begins, its strides, and whether it is device memory. Work for a graph may also name
  * memory that a node of a graph will allocate. */
-static CUresult copy_resolve(const struct side *side, size_t width, size_t height, size_t depth,
-                             bool write, bool for_graph, uint8_t **ret_at, size_t *ret_pitch,
-                             size_t *ret_slice, bool *ret_device)
+static CUresult copy_resolve(const struct operand *operand, size_t width, size_t height,
+                             size_t depth, bool write, bool for_graph, uint8_t **ret_at,
+                             size_t *ret_pitch, size_t *ret_slice, bool *ret_device)
 {
-    if (side->kind == SIDE_ARRAY) {
-        const struct tow_soft_array *array = side->array;
+    if (operand->kind == OPERAND_ARRAY) {
+        const struct tow_soft_array *array = operand->array;
         size_t row = (size_t)array->texel * array->desc.Width;
-        if (side->x > row || width > row - side->x || side->y > array->rows ||
-            height > array->rows - side->y || side->z > array->slices ||
-            depth > array->slices - side->z || side->x % array->texel != 0 ||
+        if (operand->x > row || width > row - operand->x || operand->y > array->rows ||
+            height > array->rows - operand->y || operand->z > array->slices ||
+            depth > array->slices - operand->z || operand->x % array->texel != 0 ||
             width % array->texel != 0) {
             return CUDA_ERROR_INVALID_VALUE;
         }
-        *ret_at = array->data + side->z * array->slice_pitch + side->y * array->row_pitch + side->x;
+        *ret_at = array->data + operand->z * array->slice_pitch + operand->y * array->row_pitch +
+                  operand->x;
         *ret_pitch = array->row_pitch;
         *ret_slice = array->slice_pitch;
         *ret_device = false;
         return CUDA_SUCCESS;
     }
-    size_t pitch = side->pitch != 0 ? side->pitch : width;
-    size_t rows = side->height != 0 ? side->height : height;
+    size_t pitch = operand->pitch != 0 ? operand->pitch : width;
+    size_t rows = operand->height != 0 ? operand->height : height;
     size_t slice, skip, extent, t;
-    if (side->pitch != 0 && (side->pitch < width || side->x > side->pitch - width) &&
+    if (operand->pitch != 0 && (operand->pitch < width || operand->x > operand->pitch - width) &&
         height * depth > 1) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    if (side->height != 0 && side->height < height && depth > 1) {
+    if (operand->height != 0 && operand->height < height && depth > 1) {
         return CUDA_ERROR_INVALID_VALUE;
     }
     if (__builtin_mul_overflow(pitch, rows, &slice) ||
-        __builtin_mul_overflow(slice, side->z, &skip) ||
-        __builtin_mul_overflow(pitch, side->y, &t) || __builtin_add_overflow(skip, t, &skip) ||
-        __builtin_add_overflow(skip, side->x, &skip) ||
+        __builtin_mul_overflow(slice, operand->z, &skip) ||
+        __builtin_mul_overflow(pitch, operand->y, &t) || __builtin_add_overflow(skip, t, &skip) ||
+        __builtin_add_overflow(skip, operand->x, &skip) ||
         __builtin_mul_overflow(slice, depth - 1, &extent) ||
         __builtin_mul_overflow(pitch, height - 1, &t) ||
         __builtin_add_overflow(extent, t, &extent) ||
@@ -94,13 +95,13 @@ static CUresult copy_resolve(const struct side *side, size_t width, size_t heigh
         return CUDA_ERROR_INVALID_VALUE;
     }
     uint64_t at;
-    if (__builtin_add_overflow(side->base, skip, &at)) {
+    if (__builtin_add_overflow(operand->base, skip, &at)) {
         return CUDA_ERROR_INVALID_VALUE;
     }
     bool known = tow_soft_range_known(at);
     /* A host pointer may be anything; a device pointer must be live memory throughout. Memory
      * inside our reservation is never the host's own. */
-    bool device = side->kind == SIDE_DEVICE || known || tow_soft_arena_holds(at, 1);
+    bool device = operand->kind == OPERAND_DEVICE || known || tow_soft_arena_holds(at, 1);
     if (device && !(for_graph ? tow_soft_graph_range_ok(at, extent, write)
                               : tow_soft_range_ok(NULL, at, extent, write))) {
         return CUDA_ERROR_INVALID_VALUE;
@@ -116,14 +117,14 @@ static CUresult copy_resolve(const struct side *side, size_t width, size_t heigh
 }
 
 /* Memory that a later reader or writer may touch without asking: device, managed, pinned. */
-static bool is_pageable(const struct side *side, bool device)
+static bool is_pageable(const struct operand *operand, bool device)
 {
-    return side->kind != SIDE_ARRAY && !device;
+    return operand->kind != OPERAND_ARRAY && !device;
 }
 
-static bool is_host_side(const struct side *side, uint64_t at)
+static bool is_host_operand(const struct operand *operand, uint64_t at)
 {
-    if (side->kind == SIDE_ARRAY) {
+    if (operand->kind == OPERAND_ARRAY) {
         return false;
     }
     struct tow_soft_alloc *alloc = tow_soft_alloc_at(at);
@@ -131,7 +132,7 @@ static bool is_host_side(const struct side *side, uint64_t at)
            alloc->kind == TOW_SOFT_MEM_REGISTERED;
 }
 
-static CUresult copy_build(const struct side *dst, const struct side *src, size_t width,
+static CUresult copy_build(const struct operand *dst, const struct operand *src, size_t width,
                            size_t height, size_t depth, bool for_graph,
                            struct tow_soft_work *ret_work)
 {
@@ -178,30 +179,30 @@ static CUresult copy_stage(struct tow_soft_copy_work *copy)
     return CUDA_SUCCESS;
 }
 
-static void copy_describe(const struct side *side, CUmemorytype *type, void **host,
+static void copy_describe(const struct operand *operand, CUmemorytype *type, void **host,
                           CUdeviceptr *device, CUarray *array)
 {
     *host = NULL;
     *device = 0;
     *array = NULL;
-    switch (side->kind) {
-    case SIDE_ARRAY:
+    switch (operand->kind) {
+    case OPERAND_ARRAY:
         *type = CU_MEMORYTYPE_ARRAY;
-        *array = TOW_SOFT_POINTER(side->array->object.handle);
+        *array = TOW_SOFT_POINTER(operand->array->object.handle);
         break;
-    case SIDE_HOST:
+    case OPERAND_HOST:
         *type = CU_MEMORYTYPE_HOST;
-        *host = (void *)(uintptr_t)side->base;
+        *host = (void *)(uintptr_t)operand->base;
         break;
     default:
-        *type = side->kind == SIDE_DEVICE ? CU_MEMORYTYPE_DEVICE : CU_MEMORYTYPE_UNIFIED;
-        *device = side->base;
+        *type = operand->kind == OPERAND_DEVICE ? CU_MEMORYTYPE_DEVICE : CU_MEMORYTYPE_UNIFIED;
+        *device = operand->base;
         break;
     }
 }
 
 /* What a graph node that was captured from this answers when asked. */
-static void fill_desc(const struct side *dst, const struct side *src,
+static void fill_desc(const struct operand *dst, const struct operand *src,
                       struct tow_soft_copy_work *copy)
 {
     CUDA_MEMCPY3D *desc = &copy->desc;
@@ -250,7 +251,7 @@ static CUresult submit_held(struct tow_soft_stream *stream, struct tow_soft_work
 
 /* Locked; the common end of all copies. */
 static CUresult copy_run(struct tow_soft_ctx *ctx, struct tow_soft_stream *stream,
-                         const struct side *dst, const struct side *src, size_t width,
+                         const struct operand *dst, const struct operand *src, size_t width,
                          size_t height, size_t depth, enum copy_mode mode)
 {
     (void)ctx;
@@ -270,8 +271,8 @@ static CUresult copy_run(struct tow_soft_ctx *ctx, struct tow_soft_stream *strea
     }
     if (mode == COPY_SYNC) {
         /* Device to device does not hold up the host. */
-        bool host_involved = is_host_side(dst, (uintptr_t)work.copy.dst) ||
-                             is_host_side(src, (uintptr_t)work.copy.src);
+        bool host_involved = is_host_operand(dst, (uintptr_t)work.copy.dst) ||
+                             is_host_operand(src, (uintptr_t)work.copy.src);
         return host_involved ? submit_held(stream, &work) : tow_soft_submit(stream, &work);
     }
     if (pageable_dst) {
@@ -317,7 +318,7 @@ static CUresult leave_copy(uint64_t ctx_handle, enum copy_mode mode, CUresult re
     return mode == COPY_SYNC ? tow_soft_leave_printed(ctx_handle, result) : tow_soft_leave(result);
 }
 
-static CUresult copy_linear(enum side_kind dst_kind, uint64_t dst, enum side_kind src_kind,
+static CUresult copy_linear(enum operand_kind dst_kind, uint64_t dst, enum operand_kind src_kind,
                             uint64_t src, size_t n, CUstream hStream, enum copy_mode mode)
 {
     struct tow_soft_ctx *ctx;
@@ -327,58 +328,59 @@ static CUresult copy_linear(enum side_kind dst_kind, uint64_t dst, enum side_kin
         return result;
     }
     uint64_t handle = ctx->object.handle;
-    struct side to = {.kind = dst_kind, .base = dst}, from = {.kind = src_kind, .base = src};
+    struct operand to = {.kind = dst_kind, .base = dst}, from = {.kind = src_kind, .base = src};
     result = copy_run(ctx, stream, &to, &from, n, 1, 1, mode);
     return leave_copy(handle, mode, result);
 }
 
 static CUresult soft_cuMemcpyHtoD_v2(CUdeviceptr dstDevice, const void *srcHost, size_t ByteCount)
 {
-    return copy_linear(SIDE_DEVICE, dstDevice, SIDE_HOST, (uintptr_t)srcHost, ByteCount, NULL,
+    return copy_linear(OPERAND_DEVICE, dstDevice, OPERAND_HOST, (uintptr_t)srcHost, ByteCount, NULL,
                        COPY_SYNC);
 }
 
 static CUresult soft_cuMemcpyDtoH_v2(void *dstHost, CUdeviceptr srcDevice, size_t ByteCount)
 {
-    return copy_linear(SIDE_HOST, (uintptr_t)dstHost, SIDE_DEVICE, srcDevice, ByteCount, NULL,
+    return copy_linear(OPERAND_HOST, (uintptr_t)dstHost, OPERAND_DEVICE, srcDevice, ByteCount, NULL,
                        COPY_SYNC);
 }
 
 static CUresult soft_cuMemcpyDtoD_v2(CUdeviceptr dstDevice, CUdeviceptr srcDevice, size_t ByteCount)
 {
-    return copy_linear(SIDE_DEVICE, dstDevice, SIDE_DEVICE, srcDevice, ByteCount, NULL, COPY_SYNC);
+    return copy_linear(OPERAND_DEVICE, dstDevice, OPERAND_DEVICE, srcDevice, ByteCount, NULL,
+                       COPY_SYNC);
 }
 
 static CUresult soft_cuMemcpyHtoDAsync_v2(CUdeviceptr dstDevice, const void *srcHost,
                                           size_t ByteCount, CUstream hStream)
 {
-    return copy_linear(SIDE_DEVICE, dstDevice, SIDE_HOST, (uintptr_t)srcHost, ByteCount, hStream,
-                       COPY_ASYNC);
+    return copy_linear(OPERAND_DEVICE, dstDevice, OPERAND_HOST, (uintptr_t)srcHost, ByteCount,
+                       hStream, COPY_ASYNC);
 }
 
 static CUresult soft_cuMemcpyDtoHAsync_v2(void *dstHost, CUdeviceptr srcDevice, size_t ByteCount,
                                           CUstream hStream)
 {
-    return copy_linear(SIDE_HOST, (uintptr_t)dstHost, SIDE_DEVICE, srcDevice, ByteCount, hStream,
-                       COPY_ASYNC);
+    return copy_linear(OPERAND_HOST, (uintptr_t)dstHost, OPERAND_DEVICE, srcDevice, ByteCount,
+                       hStream, COPY_ASYNC);
 }
 
 static CUresult soft_cuMemcpyDtoDAsync_v2(CUdeviceptr dstDevice, CUdeviceptr srcDevice,
                                           size_t ByteCount, CUstream hStream)
 {
-    return copy_linear(SIDE_DEVICE, dstDevice, SIDE_DEVICE, srcDevice, ByteCount, hStream,
+    return copy_linear(OPERAND_DEVICE, dstDevice, OPERAND_DEVICE, srcDevice, ByteCount, hStream,
                        COPY_ASYNC);
 }
 
 static CUresult soft_cuMemcpy(CUdeviceptr dst, CUdeviceptr src, size_t ByteCount)
 {
-    return copy_linear(SIDE_UNIFIED, dst, SIDE_UNIFIED, src, ByteCount, NULL, COPY_SYNC);
+    return copy_linear(OPERAND_UNIFIED, dst, OPERAND_UNIFIED, src, ByteCount, NULL, COPY_SYNC);
 }
 
 static CUresult soft_cuMemcpyAsync(CUdeviceptr dst, CUdeviceptr src, size_t ByteCount,
                                    CUstream hStream)
 {
-    return copy_linear(SIDE_UNIFIED, dst, SIDE_UNIFIED, src, ByteCount, hStream, COPY_ASYNC);
+    return copy_linear(OPERAND_UNIFIED, dst, OPERAND_UNIFIED, src, ByteCount, hStream, COPY_ASYNC);
 }
 
 static CUresult contexts_ok(CUcontext a, CUcontext b)
@@ -410,7 +412,7 @@ static CUresult soft_cuMemcpyPeerAsync(CUdeviceptr dstDevice, CUcontext dstConte
  * ------------------------------------------------------------------------------------ */
 
 /* A linear range of a one-dimensional array (rows follow one another for others). */
-static CUresult array_linear(CUarray handle, size_t offset, size_t n, struct side *ret_side)
+static CUresult array_linear(CUarray handle, size_t offset, size_t n, struct operand *ret_operand)
 {
     struct tow_soft_array *array = tow_soft_lookup(TOW_SOFT_ARRAY, TOW_SOFT_HANDLE(handle));
     if (array == NULL) {
@@ -421,13 +423,14 @@ static CUresult array_linear(CUarray handle, size_t offset, size_t n, struct sid
     if (offset % row + n > row) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    *ret_side = (struct side){.kind = SIDE_ARRAY, .array = array, .x = offset % row, .y = y};
+    *ret_operand =
+        (struct operand){.kind = OPERAND_ARRAY, .array = array, .x = offset % row, .y = y};
     return CUDA_SUCCESS;
 }
 
-static CUresult copy_array(CUarray dst_array, size_t dst_offset, enum side_kind dst_kind,
+static CUresult copy_array(CUarray dst_array, size_t dst_offset, enum operand_kind dst_kind,
                            uint64_t dst, CUarray src_array, size_t src_offset,
-                           enum side_kind src_kind, uint64_t src, size_t n, CUstream hStream,
+                           enum operand_kind src_kind, uint64_t src, size_t n, CUstream hStream,
                            enum copy_mode mode)
 {
     struct tow_soft_ctx *ctx;
@@ -437,11 +440,11 @@ static CUresult copy_array(CUarray dst_array, size_t dst_offset, enum side_kind 
         return result;
     }
     uint64_t handle = ctx->object.handle;
-    struct side to = {.kind = dst_kind, .base = dst}, from = {.kind = src_kind, .base = src};
-    if (dst_kind == SIDE_ARRAY) {
+    struct operand to = {.kind = dst_kind, .base = dst}, from = {.kind = src_kind, .base = src};
+    if (dst_kind == OPERAND_ARRAY) {
         result = array_linear(dst_array, dst_offset, n, &to);
     }
-    if (result == CUDA_SUCCESS && src_kind == SIDE_ARRAY) {
+    if (result == CUDA_SUCCESS && src_kind == OPERAND_ARRAY) {
         result = array_linear(src_array, src_offset, n, &from);
     }
     if (result == CUDA_SUCCESS) {
@@ -453,94 +456,96 @@ static CUresult copy_array(CUarray dst_array, size_t dst_offset, enum side_kind 
 static CUresult soft_cuMemcpyDtoA_v2(CUarray dstArray, size_t dstOffset, CUdeviceptr srcDevice,
                                      size_t ByteCount)
 {
-    return copy_array(dstArray, dstOffset, SIDE_ARRAY, 0, NULL, 0, SIDE_DEVICE, srcDevice,
+    return copy_array(dstArray, dstOffset, OPERAND_ARRAY, 0, NULL, 0, OPERAND_DEVICE, srcDevice,
                       ByteCount, NULL, COPY_SYNC);
 }
 
 static CUresult soft_cuMemcpyAtoD_v2(CUdeviceptr dstDevice, CUarray srcArray, size_t srcOffset,
                                      size_t ByteCount)
 {
-    return copy_array(NULL, 0, SIDE_DEVICE, dstDevice, srcArray, srcOffset, SIDE_ARRAY, 0,
+    return copy_array(NULL, 0, OPERAND_DEVICE, dstDevice, srcArray, srcOffset, OPERAND_ARRAY, 0,
                       ByteCount, NULL, COPY_SYNC);
 }
 
 static CUresult soft_cuMemcpyHtoA_v2(CUarray dstArray, size_t dstOffset, const void *srcHost,
                                      size_t ByteCount)
 {
-    return copy_array(dstArray, dstOffset, SIDE_ARRAY, 0, NULL, 0, SIDE_HOST, (uintptr_t)srcHost,
-                      ByteCount, NULL, COPY_SYNC);
+    return copy_array(dstArray, dstOffset, OPERAND_ARRAY, 0, NULL, 0, OPERAND_HOST,
+                      (uintptr_t)srcHost, ByteCount, NULL, COPY_SYNC);
 }
 
 static CUresult soft_cuMemcpyAtoH_v2(void *dstHost, CUarray srcArray, size_t srcOffset,
                                      size_t ByteCount)
 {
-    return copy_array(NULL, 0, SIDE_HOST, (uintptr_t)dstHost, srcArray, srcOffset, SIDE_ARRAY, 0,
-                      ByteCount, NULL, COPY_SYNC);
+    return copy_array(NULL, 0, OPERAND_HOST, (uintptr_t)dstHost, srcArray, srcOffset, OPERAND_ARRAY,
+                      0, ByteCount, NULL, COPY_SYNC);
 }
 
 static CUresult soft_cuMemcpyAtoA_v2(CUarray dstArray, size_t dstOffset, CUarray srcArray,
                                      size_t srcOffset, size_t ByteCount)
 {
-    return copy_array(dstArray, dstOffset, SIDE_ARRAY, 0, srcArray, srcOffset, SIDE_ARRAY, 0,
+    return copy_array(dstArray, dstOffset, OPERAND_ARRAY, 0, srcArray, srcOffset, OPERAND_ARRAY, 0,
                       ByteCount, NULL, COPY_SYNC);
 }
 
 static CUresult soft_cuMemcpyHtoAAsync_v2(CUarray dstArray, size_t dstOffset, const void *srcHost,
                                           size_t ByteCount, CUstream hStream)
 {
-    return copy_array(dstArray, dstOffset, SIDE_ARRAY, 0, NULL, 0, SIDE_HOST, (uintptr_t)srcHost,
-                      ByteCount, hStream, COPY_ASYNC);
+    return copy_array(dstArray, dstOffset, OPERAND_ARRAY, 0, NULL, 0, OPERAND_HOST,
+                      (uintptr_t)srcHost, ByteCount, hStream, COPY_ASYNC);
 }
 
 static CUresult soft_cuMemcpyAtoHAsync_v2(void *dstHost, CUarray srcArray, size_t srcOffset,
                                           size_t ByteCount, CUstream hStream)
 {
-    return copy_array(NULL, 0, SIDE_HOST, (uintptr_t)dstHost, srcArray, srcOffset, SIDE_ARRAY, 0,
-                      ByteCount, hStream, COPY_ASYNC);
+    return copy_array(NULL, 0, OPERAND_HOST, (uintptr_t)dstHost, srcArray, srcOffset, OPERAND_ARRAY,
+                      0, ByteCount, hStream, COPY_ASYNC);
 }
 
 /* ---- 2D and 3D
  * -------------------------------------------------------------------------------------------- */
 
-static CUresult side_of(CUmemorytype type, const void *host, CUdeviceptr device, CUarray array,
-                        size_t x, size_t y, size_t z, size_t pitch, size_t height,
-                        struct side *ret_side)
+static CUresult operand_of(CUmemorytype type, const void *host, CUdeviceptr device, CUarray array,
+                           size_t x, size_t y, size_t z, size_t pitch, size_t height,
+                           struct operand *ret_operand)
 {
     if ((int)type < CU_MEMORYTYPE_HOST || type > CU_MEMORYTYPE_UNIFIED) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    struct side side = {
+    struct operand operand = {
         .kind = kind_of(type), .x = x, .y = y, .z = z, .pitch = pitch, .height = height};
-    if (side.kind == SIDE_ARRAY) {
-        side.array = tow_soft_lookup(TOW_SOFT_ARRAY, TOW_SOFT_HANDLE(array));
-        if (side.array == NULL) {
+    if (operand.kind == OPERAND_ARRAY) {
+        operand.array = tow_soft_lookup(TOW_SOFT_ARRAY, TOW_SOFT_HANDLE(array));
+        if (operand.array == NULL) {
             return CUDA_ERROR_INVALID_HANDLE;
         }
     } else {
-        side.base = side.kind == SIDE_HOST ? (uintptr_t)host : device;
+        operand.base = operand.kind == OPERAND_HOST ? (uintptr_t)host : device;
     }
-    *ret_side = side;
+    *ret_operand = operand;
     return CUDA_SUCCESS;
 }
 
-static CUresult sides_of(const CUDA_MEMCPY3D *d, struct side *ret_dst, struct side *ret_src)
+static CUresult operands_of(const CUDA_MEMCPY3D *d, struct operand *ret_dst,
+                            struct operand *ret_src)
 {
     if (d->srcLOD != 0 || d->dstLOD != 0) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    CUresult result = side_of(d->dstMemoryType, d->dstHost, d->dstDevice, d->dstArray,
-                              d->dstXInBytes, d->dstY, d->dstZ, d->dstPitch, d->dstHeight, ret_dst);
+    CUresult result =
+        operand_of(d->dstMemoryType, d->dstHost, d->dstDevice, d->dstArray, d->dstXInBytes, d->dstY,
+                   d->dstZ, d->dstPitch, d->dstHeight, ret_dst);
     if (result == CUDA_SUCCESS) {
-        result = side_of(d->srcMemoryType, d->srcHost, d->srcDevice, d->srcArray, d->srcXInBytes,
-                         d->srcY, d->srcZ, d->srcPitch, d->srcHeight, ret_src);
+        result = operand_of(d->srcMemoryType, d->srcHost, d->srcDevice, d->srcArray, d->srcXInBytes,
+                            d->srcY, d->srcZ, d->srcPitch, d->srcHeight, ret_src);
     }
     return result;
 }
 
 CUresult tow_soft_copy_build(const CUDA_MEMCPY3D *desc, struct tow_soft_work *ret_work)
 {
-    struct side dst, src;
-    CUresult result = sides_of(desc, &dst, &src);
+    struct operand dst, src;
+    CUresult result = operands_of(desc, &dst, &src);
     if (result != CUDA_SUCCESS) {
         return result;
     }
@@ -563,8 +568,8 @@ static CUresult copy_3d(const CUDA_MEMCPY3D *desc, CUstream hStream, enum copy_m
         return result;
     }
     uint64_t handle = ctx->object.handle;
-    struct side dst, src;
-    result = sides_of(desc, &dst, &src);
+    struct operand dst, src;
+    result = operands_of(desc, &dst, &src);
     if (result == CUDA_SUCCESS) {
         result =
             copy_run(ctx, stream, &dst, &src, desc->WidthInBytes, desc->Height, desc->Depth, mode);
@@ -689,8 +694,8 @@ static CUresult soft_cuMemcpyBatchAsync_v2(CUdeviceptr *dsts, CUdeviceptr *srcs,
 }
 
 /* Batch extents count elements: of an array its texels, else bytes. */
-static CUresult batch_side(const CUmemcpy3DOperand *operand, struct side *ret_side,
-                           size_t *ret_texel)
+static CUresult batch_operand(const CUmemcpy3DOperand *operand, struct operand *ret_operand,
+                              size_t *ret_texel)
 {
     if (operand->type == CU_MEMCPY_OPERAND_TYPE_ARRAY) {
         struct tow_soft_array *array =
@@ -699,20 +704,20 @@ static CUresult batch_side(const CUmemcpy3DOperand *operand, struct side *ret_si
             return CUDA_ERROR_INVALID_HANDLE;
         }
         *ret_texel = array->texel;
-        *ret_side = (struct side){.kind = SIDE_ARRAY,
-                                  .array = array,
-                                  .x = operand->op.array.offset.x * array->texel,
-                                  .y = operand->op.array.offset.y,
-                                  .z = operand->op.array.offset.z};
+        *ret_operand = (struct operand){.kind = OPERAND_ARRAY,
+                                        .array = array,
+                                        .x = operand->op.array.offset.x * array->texel,
+                                        .y = operand->op.array.offset.y,
+                                        .z = operand->op.array.offset.z};
         return CUDA_SUCCESS;
     }
     if (operand->type != CU_MEMCPY_OPERAND_TYPE_POINTER) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    *ret_side = (struct side){.kind = SIDE_UNIFIED,
-                              .base = operand->op.ptr.ptr,
-                              .pitch = operand->op.ptr.rowLength,
-                              .height = operand->op.ptr.layerHeight};
+    *ret_operand = (struct operand){.kind = OPERAND_UNIFIED,
+                                    .base = operand->op.ptr.ptr,
+                                    .pitch = operand->op.ptr.rowLength,
+                                    .height = operand->op.ptr.layerHeight};
     return CUDA_SUCCESS;
 }
 
@@ -732,11 +737,11 @@ static CUresult copy_3d_batch(size_t numOps, CUDA_MEMCPY3D_BATCH_OP *opList, siz
         if (result != CUDA_SUCCESS) {
             return result;
         }
-        struct side dst, src;
+        struct operand dst, src;
         size_t texel = 1;
-        result = batch_side(&opList[i].dst, &dst, &texel);
+        result = batch_operand(&opList[i].dst, &dst, &texel);
         if (result == CUDA_SUCCESS) {
-            result = batch_side(&opList[i].src, &src, &texel);
+            result = batch_operand(&opList[i].src, &src, &texel);
         }
         if (result == CUDA_SUCCESS) {
             dst.pitch *= texel;

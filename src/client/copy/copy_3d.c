@@ -8,10 +8,10 @@
 #include "gen/copy_client.h"
 #include "gen/stream_client.h"
 
-/* A copy as the program describes it, its sides not resolved. */
-static struct tow_copy_shape shape_of(const CUDA_MEMCPY3D_PEER *p, bool peer)
+/* A copy as the program describes it, its operands not resolved. */
+static struct tow_copy_3d describe_3d(const CUDA_MEMCPY3D_PEER *p, bool peer)
 {
-    return (struct tow_copy_shape){
+    return (struct tow_copy_3d){
         .from = {.pitch = p->srcPitch,
                  .height = p->srcHeight,
                  .x = p->srcXInBytes,
@@ -29,28 +29,28 @@ static struct tow_copy_shape shape_of(const CUDA_MEMCPY3D_PEER *p, bool peer)
         .width = p->WidthInBytes,
         .rows = p->Height,
         .planes = p->Depth,
-        .flags = peer ? TOW_SHAPE_PEER : 0,
+        .flags = peer ? TOW_COPY_3D_PEER : 0,
     };
 }
 
-/* One side of a copy. Host memory is `ret_host`, and packed on its way. */
-static CUresult shape_resolve(const struct tow_copy_shape *shape, struct tow_copy_side *side,
-                              CUmemorytype type, const void *host, CUdeviceptr device,
-                              CUarray array, CUstream stream, struct towc_box *ret_host)
+/* One operand of a copy. Host memory is `ret_host`, and packed on its way. */
+static CUresult resolve_operand(const struct tow_copy_3d *copy_3d, struct tow_copy_operand *operand,
+                                CUmemorytype type, const void *host, CUdeviceptr device,
+                                CUarray array, CUstream stream, struct towc_host_rect *ret_host)
 {
-    uint64_t width = shape->width, rows = shape->rows;
+    uint64_t width = copy_3d->width, rows = copy_3d->rows;
     if (type == CU_MEMORYTYPE_UNIFIED) {
         type = towc_copy_is_device(device, stream) ? CU_MEMORYTYPE_DEVICE : CU_MEMORYTYPE_HOST;
         host = (const void *)(uintptr_t)device;
     }
-    if (side->pitch == 0) {
-        side->pitch = side->x + width;
+    if (operand->pitch == 0) {
+        operand->pitch = operand->x + width;
     }
-    if (side->height == 0) {
-        side->height = side->y + rows;
+    if (operand->height == 0) {
+        operand->height = operand->y + rows;
     }
     if (type != CU_MEMORYTYPE_ARRAY &&
-        (side->pitch < side->x + width || side->height < side->y + rows)) {
+        (operand->pitch < operand->x + width || operand->height < operand->y + rows)) {
         return CUDA_ERROR_INVALID_VALUE;
     }
     switch (type) {
@@ -58,81 +58,82 @@ static CUresult shape_resolve(const struct tow_copy_shape *shape, struct tow_cop
         if (host == NULL) {
             return CUDA_ERROR_INVALID_VALUE;
         }
-        side->kind = TOW_AT_HOST;
-        *ret_host = (struct towc_box){.width = width,
-                                      .rows = rows,
-                                      .planes = shape->planes,
-                                      .pitch = side->pitch,
-                                      .plane = side->pitch * side->height};
-        ret_host->first = (uint8_t *)(uintptr_t)host + side->z * ret_host->plane +
-                          side->y * side->pitch + side->x;
-        side->address = side->x = side->y = side->z = 0;
-        side->pitch = width;
-        side->height = rows;
+        operand->kind = TOW_AT_HOST;
+        *ret_host = (struct towc_host_rect){.width = width,
+                                            .rows = rows,
+                                            .planes = copy_3d->planes,
+                                            .pitch = operand->pitch,
+                                            .plane = operand->pitch * operand->height};
+        ret_host->first = (uint8_t *)(uintptr_t)host + operand->z * ret_host->plane +
+                          operand->y * operand->pitch + operand->x;
+        operand->address = operand->x = operand->y = operand->z = 0;
+        operand->pitch = width;
+        operand->height = rows;
         return CUDA_SUCCESS;
     case CU_MEMORYTYPE_DEVICE:
-        side->kind = TOW_AT_DEVICE;
-        side->address = device;
+        operand->kind = TOW_AT_DEVICE;
+        operand->address = device;
         return towc_mirror_check_work(stream, device, 1);
     case CU_MEMORYTYPE_ARRAY:
-        side->kind = TOW_AT_ARRAY;
-        side->address = (uint64_t)(uintptr_t)array;
-        side->pitch = side->height = 0;
+        operand->kind = TOW_AT_ARRAY;
+        operand->address = (uint64_t)(uintptr_t)array;
+        operand->pitch = operand->height = 0;
         if (array == NULL) {
             return CUDA_ERROR_INVALID_VALUE;
         }
-        return towc_handle_valid(TOW_H_ARRAY, side->address) ? CUDA_SUCCESS
-                                                             : CUDA_ERROR_INVALID_HANDLE;
+        return towc_handle_valid(TOW_H_ARRAY, operand->address) ? CUDA_SUCCESS
+                                                                : CUDA_ERROR_INVALID_HANDLE;
     default:
         return CUDA_ERROR_INVALID_VALUE;
     }
 }
 
-/* The side as an address: host memory that a graph uses at every launch, or that the worker has. */
-static void name_side(struct tow_copy_side *side, const struct tow_copy_side *resolved,
-                      CUmemorytype type, const void *host, CUdeviceptr device)
+/* The operand as an address: host memory that a graph uses at every launch, or that the worker has.
+ */
+static void name_operand(struct tow_copy_operand *operand, const struct tow_copy_operand *resolved,
+                         CUmemorytype type, const void *host, CUdeviceptr device)
 {
     bool here = resolved->kind == TOW_AT_HOST;
-    side->kind = here ? TOW_AT_ADDRESS : resolved->kind;
-    side->address = !here                           ? resolved->address
-                    : type == CU_MEMORYTYPE_UNIFIED ? device
-                                                    : (uint64_t)(uintptr_t)host;
+    operand->kind = here ? TOW_AT_ADDRESS : resolved->kind;
+    operand->address = !here                           ? resolved->address
+                       : type == CU_MEMORYTYPE_UNIFIED ? device
+                                                       : (uint64_t)(uintptr_t)host;
 }
 
 /* Bytes that travel; 0 if there is no such number. */
-static uint64_t packed_size(const struct tow_copy_shape *shape)
+static uint64_t packed_size(const struct tow_copy_3d *copy_3d)
 {
     uint64_t bytes;
-    return __builtin_mul_overflow(shape->width, shape->rows, &bytes) ||
-                   __builtin_mul_overflow(bytes, shape->planes, &bytes)
+    return __builtin_mul_overflow(copy_3d->width, copy_3d->rows, &bytes) ||
+                   __builtin_mul_overflow(bytes, copy_3d->planes, &bytes)
                ? 0
                : bytes;
 }
 
-/* `facts`: TOW_FACT_WAIT if the program's call is synchronous; `peer`: the two sides name their
+/* `facts`: TOW_FACT_WAIT if the program's call is synchronous; `peer`: the two operands name their
  * contexts. */
 static CUresult copy_rows(const CUDA_MEMCPY3D_PEER *p, CUstream stream, unsigned facts, bool peer)
 {
-    struct towc_copy_rows rows = {.asked = p, .packed = shape_of(p, peer)};
+    struct towc_copy_rows rows = {.asked = p, .packed = describe_3d(p, peer)};
     struct towc_copy copy = {.stream = stream, .facts = facts, .rows = &rows};
-    struct tow_copy_shape *packed = &rows.packed, *named = &rows.named;
+    struct tow_copy_3d *packed = &rows.packed, *named = &rows.named;
     CUresult status = towc_context_link(&copy.link);
     if (status != CUDA_SUCCESS || p->WidthInBytes == 0 || p->Height == 0 || p->Depth == 0) {
         return status;
     }
     packed->stream = (uint64_t)(uintptr_t)stream;
     *named = *packed;
-    status = shape_resolve(packed, &packed->from, p->srcMemoryType, p->srcHost, p->srcDevice,
-                           p->srcArray, stream, &rows.from);
+    status = resolve_operand(packed, &packed->from, p->srcMemoryType, p->srcHost, p->srcDevice,
+                             p->srcArray, stream, &rows.from);
     if (status == CUDA_SUCCESS) {
-        status = shape_resolve(packed, &packed->to, p->dstMemoryType, p->dstHost, p->dstDevice,
-                               p->dstArray, stream, &rows.to);
+        status = resolve_operand(packed, &packed->to, p->dstMemoryType, p->dstHost, p->dstDevice,
+                                 p->dstArray, stream, &rows.to);
     }
     if (status != CUDA_SUCCESS) {
         return status;
     }
-    name_side(&named->from, &packed->from, p->srcMemoryType, p->srcHost, p->srcDevice);
-    name_side(&named->to, &packed->to, p->dstMemoryType, p->dstHost, p->dstDevice);
+    name_operand(&named->from, &packed->from, p->srcMemoryType, p->srcHost, p->srcDevice);
+    name_operand(&named->to, &packed->to, p->dstMemoryType, p->dstHost, p->dstDevice);
     bool up = packed->from.kind == TOW_AT_HOST, down = packed->to.kind == TOW_AT_HOST;
     packed->bytes = up != down ? packed_size(packed) : 0;
     copy.facts |= (up ? TOW_FACT_UP : 0) | (down ? TOW_FACT_DOWN : 0);
@@ -261,7 +262,7 @@ CUresult towc_cuMemcpy3DPeer(const CUDA_MEMCPY3D_PEER *pCopy)
     return status == CUDA_SUCCESS && others ? towc_send_cuStreamSynchronize(stream) : status;
 }
 
-/* A row of bytes; of each side only what its type names counts. `up`: to the array. */
+/* A row of bytes; of each operand only what its type names counts. `up`: to the array. */
 static CUresult copy_row(CUarray array, size_t offset, const void *host, size_t size, bool up,
                          CUstream stream, unsigned facts)
 {
@@ -306,8 +307,8 @@ CUresult towc_cuMemcpyAtoHAsync_v2(void *dstHost, CUarray srcArray, size_t srcOf
 
 /* ---- between arrays and device memory ---- */
 
-/* CUDA_SUCCESS with *ret_empty: nothing is to be copied. `device`: the side that is no array, or 0.
- * What the host wrote there, if it can, comes first. */
+/* CUDA_SUCCESS with *ret_empty: nothing is to be copied. `device`: the operand that is no array, or
+ * 0. What the host wrote there, if it can, comes first. */
 static CUresult check_arrays(bool have, CUdeviceptr device, size_t size, bool *ret_empty)
 {
     struct towc_link *link;

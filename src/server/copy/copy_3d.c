@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Turns copies of two and three dimensions into the driver's structures, checked. */
-#include "server/copy/shape.h"
+#include "server/copy/copy_3d.h"
 
 #include "base/number.h"
 #include "gen/copy.h"
@@ -15,10 +15,11 @@ static CUmemorytype memory_type(uint32_t kind)
                                                          : CU_MEMORYTYPE_ARRAY;
 }
 
-struct tows_shaped tows_shaped_describe(struct tows_serve *call, const struct tow_copy_shape *s)
+struct tows_driver_copy tows_driver_copy_describe(struct tows_serve *call,
+                                                  const struct tow_copy_3d *s)
 {
-    if ((s->from.kind == TOW_AT_ADDRESS && !tows_mirror_reaches_side(call, &s->from, s)) ||
-        (s->to.kind == TOW_AT_ADDRESS && !tows_mirror_reaches_side(call, &s->to, s))) {
+    if ((s->from.kind == TOW_AT_ADDRESS && !tows_mirror_reaches_operand(call, &s->from, s)) ||
+        (s->to.kind == TOW_AT_ADDRESS && !tows_mirror_reaches_operand(call, &s->to, s))) {
         call->status = call->status == CUDA_SUCCESS ? CUDA_ERROR_INVALID_VALUE : call->status;
     }
     CUDA_MEMCPY3D_PEER p = {
@@ -42,7 +43,7 @@ struct tows_shaped tows_shaped_describe(struct tows_serve *call, const struct to
     };
     switch (s->from.kind) {
     case TOW_AT_HOST:
-        break; /* see tows_shaped_run */
+        break; /* see tows_driver_copy_run */
     case TOW_AT_ADDRESS:
         p.srcHost = (const void *)(uintptr_t)s->from.address;
         break;
@@ -66,21 +67,21 @@ struct tows_shaped tows_shaped_describe(struct tows_serve *call, const struct to
         p.dstArray = tows_serve_handle(call, TOW_H_ARRAY, s->to.address);
         break;
     }
-    if (s->flags & TOW_SHAPE_PEER) {
+    if (s->flags & TOW_COPY_3D_PEER) {
         p.srcContext = tows_serve_handle(call, TOW_H_CONTEXT, s->from.context);
         p.dstContext = tows_serve_handle(call, TOW_H_CONTEXT, s->to.context);
     }
-    return (struct tows_shaped){.copy = p,
-                                .peer = (s->flags & TOW_SHAPE_PEER) != 0,
-                                .packed = s->from.kind == TOW_AT_HOST ? TOW_PACKED_SOURCE
-                                          : s->to.kind == TOW_AT_HOST ? TOW_PACKED_TARGET
-                                                                      : TOW_PACKED_NEITHER};
+    return (struct tows_driver_copy){.copy = p,
+                                     .peer = (s->flags & TOW_COPY_3D_PEER) != 0,
+                                     .packed = s->from.kind == TOW_AT_HOST ? TOW_PACKED_SOURCE
+                                               : s->to.kind == TOW_AT_HOST ? TOW_PACKED_TARGET
+                                                                           : TOW_PACKED_NEITHER};
 }
 
-size_t tows_shaped_part(const struct tows_shaped *whole, uint64_t offset, size_t size,
-                        struct tows_shaped *ret_part)
+size_t tows_driver_copy_part(const struct tows_driver_copy *whole, uint64_t offset, size_t size,
+                             struct tows_driver_copy *ret_part)
 {
-    struct tows_shaped part = *whole;
+    struct tows_driver_copy part = *whole;
     CUDA_MEMCPY3D_PEER *p = &part.copy;
     size_t width = p->WidthInBytes, rows = p->Height;
     size_t x = (size_t)(offset % width), row = (size_t)(offset / width), y = row % rows;
@@ -100,23 +101,23 @@ size_t tows_shaped_part(const struct tows_shaped *whole, uint64_t offset, size_t
     return p->WidthInBytes * p->Height * p->Depth;
 }
 
-CUresult tows_shaped_run(const struct tows_shaped *shaped, const struct tow_driver *driver,
-                         void *host, CUstream stream)
+CUresult tows_driver_copy_run(const struct tows_driver_copy *driver_copy,
+                              const struct tow_driver *driver, void *host, CUstream stream)
 {
-    CUDA_MEMCPY3D_PEER with_host = shaped->copy;
+    CUDA_MEMCPY3D_PEER with_host = driver_copy->copy;
     const CUDA_MEMCPY3D_PEER *p = &with_host;
-    if (shaped->packed == TOW_PACKED_SOURCE) {
+    if (driver_copy->packed == TOW_PACKED_SOURCE) {
         with_host.srcHost = host;
         with_host.srcXInBytes = with_host.srcY = with_host.srcZ = 0;
         with_host.srcPitch = p->WidthInBytes;
         with_host.srcHeight = p->Height;
-    } else if (shaped->packed == TOW_PACKED_TARGET) {
+    } else if (driver_copy->packed == TOW_PACKED_TARGET) {
         with_host.dstHost = host;
         with_host.dstXInBytes = with_host.dstY = with_host.dstZ = 0;
         with_host.dstPitch = p->WidthInBytes;
         with_host.dstHeight = p->Height;
     }
-    if (shaped->peer) {
+    if (driver_copy->peer) {
         return tow_drive(driver, cuMemcpy3DPeerAsync)(p, stream);
     }
     CUDA_MEMCPY3D c = {

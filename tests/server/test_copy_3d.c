@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "server/copy/shape.h"
+#include "server/copy/copy_3d.h"
 
 enum { EXTENT = 9, ROUNDS = 200000 };
 
@@ -24,7 +24,7 @@ static void at_most_five_boxes_have_all_bytes(void **state)
         const unsigned width = 1 + below(EXTENT), rows = 1 + below(EXTENT);
         const unsigned planes = 1 + below(EXTENT), size = width * rows * planes;
         const size_t x0 = below(3), y0 = below(3), z0 = below(3);
-        const struct tows_shaped whole = {
+        const struct tows_driver_copy whole = {
             .copy = {.dstXInBytes = x0,
                      .dstY = y0,
                      .dstZ = z0,
@@ -36,8 +36,8 @@ static void at_most_five_boxes_have_all_bytes(void **state)
         };
         unsigned at = below(size), end = at + 1 + below(size - at), boxes = 0;
         while (at < end) {
-            struct tows_shaped part;
-            size_t n = tows_shaped_part(&whole, at, end - at, &part);
+            struct tows_driver_copy part;
+            size_t n = tows_driver_copy_part(&whole, at, end - at, &part);
             const CUDA_MEMCPY3D_PEER *p = &part.copy;
             assert_in_range(n, 1, end - at);
             assert_int_equal(n, p->WidthInBytes * p->Height * p->Depth);
@@ -61,14 +61,14 @@ static void at_most_five_boxes_have_all_bytes(void **state)
 /* As a client cuts them: one call of the driver each. */
 static void whole_rows_and_planes_are_one_box(void **state)
 {
-    const struct tows_shaped whole = {.copy = {.WidthInBytes = 100, .Height = 10, .Depth = 5}};
-    struct tows_shaped part;
-    assert_int_equal(tows_shaped_part(&whole, 0, 5000, &part), 5000);
-    assert_int_equal(tows_shaped_part(&whole, 1000, 3000, &part), 3000);
+    const struct tows_driver_copy whole = {.copy = {.WidthInBytes = 100, .Height = 10, .Depth = 5}};
+    struct tows_driver_copy part;
+    assert_int_equal(tows_driver_copy_part(&whole, 0, 5000, &part), 5000);
+    assert_int_equal(tows_driver_copy_part(&whole, 1000, 3000, &part), 3000);
     assert_int_equal(part.copy.dstZ, 1);
-    assert_int_equal(tows_shaped_part(&whole, 1300, 700, &part), 700);
+    assert_int_equal(tows_driver_copy_part(&whole, 1300, 700, &part), 700);
     assert_int_equal(part.copy.dstY, 3);
-    assert_int_equal(tows_shaped_part(&whole, 4950, 50, &part), 50);
+    assert_int_equal(tows_driver_copy_part(&whole, 4950, 50, &part), 50);
     assert_int_equal(part.copy.dstXInBytes, 50);
     assert_int_equal(part.copy.dstY, 9);
     assert_int_equal(part.copy.dstZ, 4);
@@ -76,11 +76,11 @@ static void whole_rows_and_planes_are_one_box(void **state)
 
 static void very_large_ones_do_not_overflow(void **state)
 {
-    const struct tows_shaped whole = {
+    const struct tows_driver_copy whole = {
         .copy = {.WidthInBytes = (size_t)1 << 40, .Height = 1 << 12, .Depth = 1 << 11}};
-    struct tows_shaped part;
+    struct tows_driver_copy part;
     uint64_t last = ((uint64_t)1 << 63) - 1;
-    assert_int_equal(tows_shaped_part(&whole, last, 1, &part), 1);
+    assert_int_equal(tows_driver_copy_part(&whole, last, 1, &part), 1);
     assert_int_equal(part.copy.dstXInBytes, ((size_t)1 << 40) - 1);
     assert_int_equal(part.copy.dstY, (1 << 12) - 1);
     assert_int_equal(part.copy.dstZ, (1 << 11) - 1);

@@ -4,7 +4,7 @@
 
 #include <string.h>
 
-#include "client/link/box.h"
+#include "client/link/host_rect.h"
 
 enum { ROOM = 1 << 16, TURNS = 3000 };
 
@@ -17,28 +17,29 @@ static size_t below(size_t limit)
     return (seed >> 8) % limit;
 }
 
-static struct towc_box any_box(void)
+static struct towc_host_rect any_rect(void)
 {
-    struct towc_box box = {.width = 1 + below(40), .rows = 1 + below(9), .planes = 1 + below(5)};
-    box.pitch = box.width + below(4);
-    box.plane = box.pitch * (box.rows + below(3));
-    box.first = memory + below(100);
-    return box;
+    struct towc_host_rect rect = {
+        .width = 1 + below(40), .rows = 1 + below(9), .planes = 1 + below(5)};
+    rect.pitch = rect.width + below(4);
+    rect.plane = rect.pitch * (rect.rows + below(3));
+    rect.first = memory + below(100);
+    return rect;
 }
 
-static size_t offset_in(const struct towc_box *box, size_t x, size_t y, size_t z)
+static size_t offset_in(const struct towc_host_rect *rect, size_t x, size_t y, size_t z)
 {
-    return (size_t)(box->first - memory) + z * box->plane + y * box->pitch + x;
+    return (size_t)(rect->first - memory) + z * rect->plane + y * rect->pitch + x;
 }
 
 /* Byte by byte. */
-static size_t pack_all(const struct towc_box *box, const uint8_t *from, uint8_t *to)
+static size_t pack_all(const struct towc_host_rect *rect, const uint8_t *from, uint8_t *to)
 {
     size_t n = 0;
-    for (size_t z = 0; z < box->planes; z++) {
-        for (size_t y = 0; y < box->rows; y++) {
-            for (size_t x = 0; x < box->width; x++) {
-                to[n++] = from[offset_in(box, x, y, z)];
+    for (size_t z = 0; z < rect->planes; z++) {
+        for (size_t y = 0; y < rect->rows; y++) {
+            for (size_t x = 0; x < rect->width; x++) {
+                to[n++] = from[offset_in(rect, x, y, z)];
             }
         }
     }
@@ -49,15 +50,15 @@ static void any_piece_of_the_packed_bytes_is_gathered(void **state)
 {
     (void)state;
     for (int turn = 0; turn < TURNS; turn++) {
-        struct towc_box box = any_box();
+        struct towc_host_rect rect = any_rect();
         for (size_t i = 0; i < ROOM; i++) {
             memory[i] = (uint8_t)(i * 31 + (i >> 8));
         }
-        size_t size = pack_all(&box, memory, model);
-        assert_int_equal(size, towc_box_size(&box));
+        size_t size = pack_all(&rect, memory, model);
+        assert_int_equal(size, towc_host_rect_size(&rect));
         size_t offset = below(size), n = 1 + below(size - offset);
         memset(packed, 0xee, sizeof packed);
-        towc_box_gather(&box, offset, packed, n);
+        towc_host_rect_gather(&rect, offset, packed, n);
         assert_memory_equal(packed, model + offset, n);
         assert_int_equal(packed[n], 0xee);
     }
@@ -67,14 +68,15 @@ static void any_piece_of_them_is_scattered(void **state)
 {
     (void)state;
     for (int turn = 0; turn < TURNS; turn++) {
-        struct towc_box box = any_box();
-        size_t size = towc_box_size(&box), offset = below(size), n = 1 + below(size - offset);
+        struct towc_host_rect rect = any_rect();
+        size_t size = towc_host_rect_size(&rect), offset = below(size),
+               n = 1 + below(size - offset);
         memset(memory, 0xee, sizeof memory);
         for (size_t i = 0; i < n; i++) {
             packed[i] = (uint8_t)(i % 200);
         }
-        towc_box_scatter(&box, offset, packed, n);
-        pack_all(&box, memory, model);
+        towc_host_rect_scatter(&rect, offset, packed, n);
+        pack_all(&rect, memory, model);
         assert_memory_equal(model + offset, packed, n);
         size_t written = 0;
         for (size_t i = 0; i < ROOM; i++) {
@@ -85,21 +87,21 @@ static void any_piece_of_them_is_scattered(void **state)
 }
 
 /* Each byte is in one part, and no part is larger than it may be. */
-static void parts_make_up_the_box(void **state)
+static void parts_make_up_the_rect(void **state)
 {
     (void)state;
     for (int turn = 0; turn < TURNS; turn++) {
-        struct towc_box box = any_box();
-        size_t most = 1 + below(towc_box_size(&box) * 2);
-        struct towc_cut cut = towc_cut_make(&box, most);
+        struct towc_host_rect rect = any_rect();
+        size_t most = 1 + below(towc_host_rect_size(&rect) * 2);
+        struct towc_cut cut = towc_cut_make(&rect, most);
         size_t each = towc_part_size(&cut.each);
         assert_true(each <= most);
         memset(memory, 0, sizeof memory);
         for (size_t i = 0; i < cut.count; i++) {
             struct towc_part part = towc_cut_part(&cut, i);
-            struct towc_box here = towc_box_part(&box, &part);
-            assert_ptr_equal(here.first, memory + offset_in(&box, part.x, part.y, part.z));
-            assert_true(towc_box_size(&here) > 0 && towc_box_size(&here) <= each);
+            struct towc_host_rect here = towc_host_rect_part(&rect, &part);
+            assert_ptr_equal(here.first, memory + offset_in(&rect, part.x, part.y, part.z));
+            assert_true(towc_host_rect_size(&here) > 0 && towc_host_rect_size(&here) <= each);
             for (size_t z = 0; z < here.planes; z++) {
                 for (size_t y = 0; y < here.rows; y++) {
                     for (size_t x = 0; x < here.width; x++) {
@@ -108,7 +110,7 @@ static void parts_make_up_the_box(void **state)
                 }
             }
         }
-        size_t size = pack_all(&box, memory, model), once = 0, touched = 0;
+        size_t size = pack_all(&rect, memory, model), once = 0, touched = 0;
         for (size_t i = 0; i < size; i++) {
             once += model[i] == 1;
         }
@@ -125,7 +127,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(any_piece_of_the_packed_bytes_is_gathered),
         cmocka_unit_test(any_piece_of_them_is_scattered),
-        cmocka_unit_test(parts_make_up_the_box),
+        cmocka_unit_test(parts_make_up_the_rect),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
