@@ -49,7 +49,7 @@ struct tow_backend {
     void **print_user;
     /* NULL, or: what was printed so far has been given to the functions above when this returns.
      * Called before a reply that says that work is done, or that something failed. */
-    void (*settle_prints)(bool failed);
+    void (*flush_output)(bool failed);
     /* NULL, or: from now on the bytes in use of each GPU are kept in `used`, for others to see.
      * Returns how many there are. */
     unsigned (*show_used)(_Atomic uint64_t *used, unsigned count);

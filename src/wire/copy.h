@@ -31,10 +31,10 @@ struct tow_copy_operand {
 };
 
 enum tow_copy_3d_flag {
-    TOW_COPY_3D_PEER = 1,       /* the two operands name their contexts */
-    TOW_COPY_3D_SPREAD = 2,     /* its bytes may come on several lines */
-    TOW_COPY_3D_SETTLE = 4,     /* of an upload: as TOW_COPY_SETTLE */
-    TOW_COPY_3D_FENCE_WORD = 8, /* one operand is packed shared memory; a fence word follows */
+    TOW_COPY_3D_PEER = 1,        /* the two operands name their contexts */
+    TOW_COPY_3D_SPREAD = 2,      /* its bytes may come on several lines */
+    TOW_COPY_3D_SYNCHRONOUS = 4, /* of an upload: as TOW_COPY_SYNCHRONOUS */
+    TOW_COPY_3D_FENCE_WORD = 8,  /* one operand is packed shared memory; a fence word follows */
 };
 
 /* The fixed part of a copy command of two or three dimensions. An upload is one command; the client

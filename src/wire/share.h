@@ -24,7 +24,7 @@ enum tow_copy_form {
 };
 
 /* Added to the form of an upload as bytes: the program's call is a synchronous one. */
-#define TOW_COPY_SETTLE 0x100u
+#define TOW_COPY_SYNCHRONOUS 0x100u
 
 /* Numbers of pieces, not bytes: what one session may share. */
 #define TOW_SHARE_MAX 65536u

@@ -111,14 +111,14 @@ EXECUTOR(towc_upload_staged, "staged up")
 EXECUTOR(towc_download_line, "line down")
 EXECUTOR(towc_upload_line, "line up")
 
-towc_copy_executor __real_towc_upload_settle, __wrap_towc_upload_settle;
-bool __wrap_towc_upload_settle(struct towc_copy *copy, CUresult *ret_status)
+towc_copy_executor __real_towc_upload_wait_source, __wrap_towc_upload_wait_source;
+bool __wrap_towc_upload_wait_source(struct towc_copy *copy, CUresult *ret_status)
 {
     note_begin("settle");
     if (open_for_settle) {
         set_gate(true);
     }
-    return note_end(__real_towc_upload_settle(copy, ret_status));
+    return note_end(__real_towc_upload_wait_source(copy, ret_status));
 }
 
 static void note_command(unsigned fn)

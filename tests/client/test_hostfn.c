@@ -149,9 +149,9 @@ static void functions_that_never_run_end_with_their_context(void **state)
     assert_int_equal(atomic_load(&count->turns), 1);
     assert_int_equal(atomic_load(&count->writers), 1);
     assert_int_equal(towc_cuCtxSetCurrent(context), CUDA_SUCCESS);
-    assert_false(towc_hostfn_settle(towc_context_current()->link, TOW_TIME_MS));
+    assert_false(towc_hostfn_wait_all(towc_context_current()->link, TOW_TIME_MS));
     pthread_create(&opener, NULL, open_gate, NULL);
-    assert_true(towc_hostfn_settle(towc_context_current()->link, 1000 * TOW_TIME_S));
+    assert_true(towc_hostfn_wait_all(towc_context_current()->link, 1000 * TOW_TIME_S));
     pthread_join(opener, NULL);
     assert_int_equal(atomic_load(&count->turns), 0);
     assert_int_equal(atomic_load(&count->writers), 0);

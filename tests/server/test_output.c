@@ -69,13 +69,13 @@ int main(void)
     dup2(log_pipe[1], STDERR_FILENO); /* so that the log can be read */
     tow_log_configure("info");
     if (tows_output_capture(&backend) < 0 || backend.print == NULL || backend.print_error == NULL ||
-        backend.settle_prints == NULL) {
+        backend.flush_output == NULL) {
         fprintf(report, "no capture\n");
         return 1;
     }
     printf("nobody listens yet\n");
     fprintf(stderr, "the driver complains early\n");
-    backend.settle_prints(true);
+    backend.flush_output(true);
     tow_log(TOW_AREA_SERVER, TOW_LOG_WARN, "a line of the log");
     if (read(log_pipe[0], log, sizeof log - 1) < 0 ||
         strcmp(log, "the driver complains early\ntowline: a line of the log\n") != 0) {
@@ -89,14 +89,14 @@ int main(void)
     printf("one %d\n", 1);
     expect("one 1\n", "stdio's stdout arrives at once");
     printf("no end");
-    backend.settle_prints(false);
+    backend.flush_output(false);
     expect("no end", "a line without an end arrives with the reply");
 
     fprintf(stderr, "assert %d\n", 2);
-    backend.settle_prints(true);
+    backend.flush_output(true);
     expect("<assert 2\n>", "stdio's stderr arrives before a failure is told");
     put(STDERR_FILENO, "three\n");
-    backend.settle_prints(false);
+    backend.flush_output(false);
     expect("<three\n>", "stderr's descriptor arrives before a reply");
     put(STDOUT_FILENO, "four\n");
     await(5);
@@ -120,7 +120,7 @@ int main(void)
     expect(wanted, "the order of both is kept");
 
     tow_log(TOW_AREA_SERVER, TOW_LOG_WARN, "another");
-    backend.settle_prints(true);
+    backend.flush_output(true);
     expect("", "the log's lines are not forwarded");
     struct tow_backend printing = {.print = backend.print};
     if (tows_output_capture(&printing) != 0 || printing.print_user != NULL) {

@@ -30,8 +30,8 @@ enum {
 
 /* What may be tried and leave the copy to another way. */
 static const enum towc_copy_way leaving[] = {
-    TOW_WAY_PUSH, TOW_WAY_SETTLE,  TOW_WAY_DEFERRED, TOW_WAY_ASYNC,
-    TOW_WAY_TURN, TOW_WAY_FETCHED, TOW_WAY_STAGED,
+    TOW_WAY_PUSH, TOW_WAY_WAIT_SOURCE, TOW_WAY_DEFERRED, TOW_WAY_ASYNC,
+    TOW_WAY_TURN, TOW_WAY_FETCHED,     TOW_WAY_STAGED,
 };
 enum { LEAVING = sizeof leaving / sizeof *leaving };
 
@@ -69,8 +69,8 @@ static enum towc_copy_way download(unsigned f, unsigned tried)
 
 static enum towc_copy_way flat_up(unsigned f, unsigned tried)
 {
-    if (f & EXPECTED && !was(tried, TOW_WAY_SETTLE)) {
-        return TOW_WAY_SETTLE;
+    if (f & EXPECTED && !was(tried, TOW_WAY_WAIT_SOURCE)) {
+        return TOW_WAY_WAIT_SOURCE;
     }
     if (f & MIRRORED) {
         return TOW_WAY_NAMED;
@@ -147,8 +147,8 @@ static enum towc_copy_way rows(unsigned f, unsigned tried)
     if (!(f & WAIT) && (f & PINNED) && (f & FUNCTIONS) && !was(tried, TOW_WAY_TURN)) {
         return TOW_WAY_TURN;
     }
-    if (up && (f & EXPECTED) && !was(tried, TOW_WAY_SETTLE)) {
-        return TOW_WAY_SETTLE;
+    if (up && (f & EXPECTED) && !was(tried, TOW_WAY_WAIT_SOURCE)) {
+        return TOW_WAY_WAIT_SOURCE;
     }
     return up ? upload(f, tried) : download(f, tried);
 }
@@ -292,7 +292,7 @@ static void known_copies_go_their_way(void **state)
         {FLAT | UP | PINNED | FUNCTIONS, 0, TOW_WAY_DEFERRED},
         {UP | PINNED | FUNCTIONS, 0, TOW_WAY_TURN},
         {FLAT | UP | PINNED | FUNCTIONS | WAIT, 0, TOW_WAY_LINE},
-        {FLAT | UP | EXPECTED | MIRRORED, 0, TOW_WAY_SETTLE},
+        {FLAT | UP | EXPECTED | MIRRORED, 0, TOW_WAY_WAIT_SOURCE},
         {UP | EXPECTED | MIRRORED, 0, TOW_WAY_NAMED},
         {FLAT | SEEN | MIRRORS, 0, TOW_WAY_PUSH},
         {FLAT | SEEN | MIRRORS, 1u << TOW_WAY_PUSH, TOW_WAY_DEVICE},

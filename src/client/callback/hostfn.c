@@ -264,7 +264,7 @@ static bool is_outstanding(const struct towc_link *link, uint64_t up_to)
     return found;
 }
 
-bool towc_hostfn_settle(struct towc_link *link, int64_t limit_ns)
+bool towc_hostfn_wait_all(struct towc_link *link, int64_t limit_ns)
 {
     int64_t until = tow_time_deadline(limit_ns);
     int error = 0;
@@ -273,9 +273,9 @@ bool towc_hostfn_settle(struct towc_link *link, int64_t limit_ns)
     while (is_outstanding(link, up_to) && error != -ETIMEDOUT) {
         error = tow_mutex_wait_until(&hostfns.lock, &link->hostfns.ended, until);
     }
-    bool settled = !is_outstanding(link, up_to);
+    bool all_ran = !is_outstanding(link, up_to);
     tow_mutex_unlock(&hostfns.lock);
-    return settled;
+    return all_ran;
 }
 
 void towc_hostfn_call(struct towc_link *link, uint64_t id, CUresult status)

@@ -40,7 +40,7 @@ CUresult towc_hostfn_put_upload(CUstream stream, const struct towc_hostfn *funct
                                 const struct towc_hostfn_upload *upload);
 /* Waits until the program's functions that are in streams of this server now have run, but no
  * longer than `limit_ns`; false if some have not. */
-bool towc_hostfn_settle(struct towc_link *link, int64_t limit_ns);
+bool towc_hostfn_wait_all(struct towc_link *link, int64_t limit_ns);
 /* The context has ended, on the server too: functions in its streams that have had no turn get
  * none. Those of graphs stay: a graph belongs to no context. */
 void towc_hostfn_drop_context(struct towc_context *context);

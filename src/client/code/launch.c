@@ -178,18 +178,17 @@ void towc_launch_wishes(void)
     }
 }
 
-CUresult towc_launch_settle(CUstream stream, CUresult status)
+CUresult towc_launch_wait_if_blocking(CUstream stream, CUresult status)
 {
     /* What is captured does not run yet; and to synchronise now might spoil the capture. */
-    bool settles = status == CUDA_SUCCESS &&
-                   atomic_load_explicit(&blocking, memory_order_relaxed) &&
-                   atomic_load_explicit(&towc_captures, memory_order_relaxed) == 0;
-    return settles ? towc_cuStreamSynchronize(stream) : status;
+    bool blocks = status == CUDA_SUCCESS && atomic_load_explicit(&blocking, memory_order_relaxed) &&
+                  atomic_load_explicit(&towc_captures, memory_order_relaxed) == 0;
+    return blocks ? towc_cuStreamSynchronize(stream) : status;
 }
 
 static inline CUresult launch_send(struct towc_call *call, CUstream stream)
 {
-    return TOW_UNLIKELY(call->waits) ? towc_launch_settle(stream, towc_call_send(call))
+    return TOW_UNLIKELY(call->waits) ? towc_launch_wait_if_blocking(stream, towc_call_send(call))
                                      : towc_call_send(call);
 }
 
@@ -449,7 +448,7 @@ CUresult towc_cuLaunchKernelEx(const CUlaunchConfig *config, CUfunction f, void 
         node->value.deviceUpdatableKernelNode.devNode =
             (CUgraphDeviceNode)(uintptr_t)tow_dec_u64(&call.dec);
     }
-    return towc_launch_settle(config->hStream, towc_call_end(&call, status));
+    return towc_launch_wait_if_blocking(config->hStream, towc_call_end(&call, status));
 }
 
 /* The server's driver has no packed form of this call, so it travels as what it means. */

@@ -31,7 +31,7 @@ void towc_launch_args_pack(const struct towc_kernel *kernel, const struct towc_l
 void towc_launch_wishes(void);
 /* Behind a launch into a stream, whose result is `status`: waits for it if that is wished, and then
  * returns what became of it. */
-CUresult towc_launch_settle(CUstream stream, CUresult status);
+CUresult towc_launch_wait_if_blocking(CUstream stream, CUresult status);
 
 /* Makes host memory that the arguments point at reachable, and brings the worker's copies up to
  * date. */

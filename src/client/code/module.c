@@ -76,9 +76,9 @@ CUresult towc_cuModuleUnload(CUmodule hmod)
     if (module == NULL) {
         return towc_no_handle();
     }
-    CUresult settled = towc_mirror_settle();
+    CUresult synced = towc_mirror_sync_device();
     status = towc_library_unload(module);
-    return status == CUDA_SUCCESS ? settled : status;
+    return status == CUDA_SUCCESS ? synced : status;
 }
 
 CUresult towc_cuModuleGetLoadingMode(CUmoduleLoadingMode *mode)

@@ -9,11 +9,11 @@
 #include "gen/context_client.h"
 #include "gen/copy.h"
 
-CUresult towc_download_settle(struct towc_link *link, const void *host, size_t size)
+CUresult towc_download_wait(struct towc_link *link, const void *host, size_t size)
 {
     CUresult status = CUDA_SUCCESS;
     for (int i = 0; i < 4 && status == CUDA_SUCCESS && towc_link_expecting(link, host, size); i++) {
-        status = towc_link_settle(link, host, size);
+        status = towc_link_wait_download(link, host, size);
     }
     /* The stream was destroyed, or is another thread's own: then all of them. */
     return towc_link_expecting(link, host, size)
@@ -174,7 +174,7 @@ static CUresult send_parts(const struct towc_copy *copy, bool wait)
     }
     if (status != CUDA_SUCCESS && wait) {
         /* Of the parts before the one that failed nothing may come any more. */
-        towc_download_settle(link, to->first, towc_host_rect_span(to));
+        towc_download_wait(link, to->first, towc_host_rect_span(to));
     }
     return status;
 }

@@ -14,6 +14,6 @@ towc_copy_executor towc_download_line;    /* TOW_WAY_LINE: waits for the bytes *
 towc_copy_executor towc_download_async;
 
 /* Until earlier downloads have filled this memory. */
-CUresult towc_download_settle(struct towc_link *link, const void *host, size_t size);
+CUresult towc_download_wait(struct towc_link *link, const void *host, size_t size);
 
 #endif

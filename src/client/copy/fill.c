@@ -34,7 +34,7 @@ static CUresult fill_check(CUdeviceptr to, size_t pitch, size_t element, size_t 
 }
 
 /* A fill without a stream is synchronous for memory that the host sees too. */
-static CUresult fill_settle(CUresult status, CUdeviceptr to)
+static CUresult fill_sync(CUresult status, CUdeviceptr to)
 {
     if (status == CUDA_SUCCESS && towc_mirror_sees(to)) {
         return towc_send_cuStreamSynchronize(towc_default_stream());
@@ -92,23 +92,23 @@ CUresult towc_cuMemsetD2D32Async(CUdeviceptr dstDevice, size_t dstPitch, unsigne
 
 CUresult towc_cuMemsetD8_v2(CUdeviceptr dstDevice, unsigned char uc, size_t N)
 {
-    return fill_settle(towc_cuMemsetD8Async(dstDevice, uc, N, towc_default_stream()), dstDevice);
+    return fill_sync(towc_cuMemsetD8Async(dstDevice, uc, N, towc_default_stream()), dstDevice);
 }
 
 CUresult towc_cuMemsetD16_v2(CUdeviceptr dstDevice, unsigned short us, size_t N)
 {
-    return fill_settle(towc_cuMemsetD16Async(dstDevice, us, N, towc_default_stream()), dstDevice);
+    return fill_sync(towc_cuMemsetD16Async(dstDevice, us, N, towc_default_stream()), dstDevice);
 }
 
 CUresult towc_cuMemsetD32_v2(CUdeviceptr dstDevice, unsigned int ui, size_t N)
 {
-    return fill_settle(towc_cuMemsetD32Async(dstDevice, ui, N, towc_default_stream()), dstDevice);
+    return fill_sync(towc_cuMemsetD32Async(dstDevice, ui, N, towc_default_stream()), dstDevice);
 }
 
 CUresult towc_cuMemsetD2D8_v2(CUdeviceptr dstDevice, size_t dstPitch, unsigned char uc,
                               size_t Width, size_t Height)
 {
-    return fill_settle(
+    return fill_sync(
         towc_cuMemsetD2D8Async(dstDevice, dstPitch, uc, Width, Height, towc_default_stream()),
         dstDevice);
 }
@@ -116,7 +116,7 @@ CUresult towc_cuMemsetD2D8_v2(CUdeviceptr dstDevice, size_t dstPitch, unsigned c
 CUresult towc_cuMemsetD2D16_v2(CUdeviceptr dstDevice, size_t dstPitch, unsigned short us,
                                size_t Width, size_t Height)
 {
-    return fill_settle(
+    return fill_sync(
         towc_cuMemsetD2D16Async(dstDevice, dstPitch, us, Width, Height, towc_default_stream()),
         dstDevice);
 }
@@ -124,7 +124,7 @@ CUresult towc_cuMemsetD2D16_v2(CUdeviceptr dstDevice, size_t dstPitch, unsigned 
 CUresult towc_cuMemsetD2D32_v2(CUdeviceptr dstDevice, size_t dstPitch, unsigned int ui,
                                size_t Width, size_t Height)
 {
-    return fill_settle(
+    return fill_sync(
         towc_cuMemsetD2D32Async(dstDevice, dstPitch, ui, Width, Height, towc_default_stream()),
         dstDevice);
 }

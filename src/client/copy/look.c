@@ -66,9 +66,9 @@ static bool is_busy(const struct towc_link *link, CUstream stream)
 }
 
 /* A synchronous copy of pageable memory has been read when it is sent, and the server lets nothing
- * overtake it while that takes the device a moment (TOW_COPY_SETTLE). Behind launches it may take
- * long: then it is waited for, as natively, unless a capture forbids it. Over shared memory one of
- * one dimension is not sent, as a rule. */
+ * overtake it while that takes the device a moment (TOW_COPY_SYNCHRONOUS). Behind launches it may
+ * take long: then it is waited for, as natively, unless a capture forbids it. Over shared memory
+ * one of one dimension is not sent, as a rule. */
 static bool is_long(const struct towc_copy *copy)
 {
     return copy->size > TOW_COPY_INLINE_MAX && (copy->rows != NULL || copy->link->share == NULL) &&

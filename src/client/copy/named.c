@@ -151,7 +151,7 @@ bool towc_named_copy(struct towc_copy *copy, CUresult *ret_status)
 bool towc_named_turn(struct towc_copy *copy, CUresult *ret_status)
 {
     *ret_status = CUDA_SUCCESS;
-    if (towc_hostfn_settle(copy->link, FUNCTIONS_NS)) {
+    if (towc_hostfn_wait_all(copy->link, FUNCTIONS_NS)) {
         return false;
     }
     if (towc_mirror_host(copy->link, (uint64_t)(uintptr_t)copy->host.first,

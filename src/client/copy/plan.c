@@ -32,7 +32,7 @@ const struct towc_copy_rule towc_copy_rules[] = {
     {TOW_WAY_SHARED, FLAT | TOW_FACT_SHARED, 0},
 
     /* The source must be whole; of rows that are named the worker's copy counts. */
-    {TOW_WAY_SETTLE, FLAT | UP | EXPECTED, 0},
+    {TOW_WAY_WAIT_SOURCE, FLAT | UP | EXPECTED, 0},
 
     /* Kernels before and behind it use the worker's copy. */
     {TOW_WAY_NAMED, TOW_FACT_MIRRORED, 0},
@@ -47,7 +47,7 @@ const struct towc_copy_rule towc_copy_rules[] = {
     {TOW_WAY_TURN, UP | PINNED | FUNCTIONS, WAIT},
     {TOW_WAY_TURN, DOWN | PINNED | FUNCTIONS, WAIT | FLAT},
     {TOW_WAY_TURN, DOWN | PINNED | FUNCTIONS | TOW_FACT_LARGE, WAIT},
-    {TOW_WAY_SETTLE, UP | EXPECTED, 0},
+    {TOW_WAY_WAIT_SOURCE, UP | EXPECTED, 0},
 
     /* Ten times as fast as a line; but what is small is there sooner in its command. */
     {TOW_WAY_FETCHED, DOWN | TOW_FACT_STAGING | TOW_FACT_SMALL, 0},

@@ -37,21 +37,21 @@ enum towc_copy_fact {
 
 /* Where a copy can go. Steps come before another way; what declines is not asked twice. */
 enum towc_copy_way {
-    TOW_WAY_PEER,     /* down and up again, through this process */
-    TOW_WAY_MEMMOVE,  /* host to host, behind the stream */
-    TOW_WAY_PUSH,     /* step: what the program changed of mirrored memory goes first */
-    TOW_WAY_CAPTURED, /* into a graph, which uses the memory at every launch */
-    TOW_WAY_SPLIT,    /* in two, each part its own way */
-    TOW_WAY_DEVICE,   /* on the device */
-    TOW_WAY_SHARED,   /* the command names the address: it is the same memory */
-    TOW_WAY_SETTLE,   /* step: the source is waited for */
-    TOW_WAY_NAMED,    /* the command names the address: the worker's copy takes part */
-    TOW_WAY_DEFERRED, /* a function of ours sends the bytes in their turn; may decline */
-    TOW_WAY_ASYNC,    /* the bytes come with the next synchronisation; may leave some */
-    TOW_WAY_TURN,     /* step: host functions get a moment, or the memory is mirrored */
-    TOW_WAY_FETCHED,  /* beside the fence word by which the thread waits; may decline */
-    TOW_WAY_STAGED,   /* through the staging area; may decline */
-    TOW_WAY_LINE,     /* inside the command or the reply, or as DATA frames */
+    TOW_WAY_PEER,        /* down and up again, through this process */
+    TOW_WAY_MEMMOVE,     /* host to host, behind the stream */
+    TOW_WAY_PUSH,        /* step: what the program changed of mirrored memory goes first */
+    TOW_WAY_CAPTURED,    /* into a graph, which uses the memory at every launch */
+    TOW_WAY_SPLIT,       /* in two, each part its own way */
+    TOW_WAY_DEVICE,      /* on the device */
+    TOW_WAY_SHARED,      /* the command names the address: it is the same memory */
+    TOW_WAY_WAIT_SOURCE, /* step: the source is waited for */
+    TOW_WAY_NAMED,       /* the command names the address: the worker's copy takes part */
+    TOW_WAY_DEFERRED,    /* a function of ours sends the bytes in their turn; may decline */
+    TOW_WAY_ASYNC,       /* the bytes come with the next synchronisation; may leave some */
+    TOW_WAY_TURN,        /* step: host functions get a moment, or the memory is mirrored */
+    TOW_WAY_FETCHED,     /* beside the fence word by which the thread waits; may decline */
+    TOW_WAY_STAGED,      /* through the staging area; may decline */
+    TOW_WAY_LINE,        /* inside the command or the reply, or as DATA frames */
     TOW_WAY_COUNT,
 };
 

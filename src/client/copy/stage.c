@@ -307,7 +307,7 @@ static int open_chunk(void *user, size_t chunk, bool wait)
     return wait || is_free(p->link->stage, slot) ? (int)await_slot(p->link, slot) : -EAGAIN;
 }
 
-bool towc_stage_up(struct towc_link *link, const struct towc_staged *what, bool settle,
+bool towc_stage_up(struct towc_link *link, const struct towc_staged *what, bool synchronous,
                    CUresult *ret_status)
 {
     struct towc_stage *stage = take_slots(link);
@@ -338,18 +338,18 @@ bool towc_stage_up(struct towc_link *link, const struct towc_staged *what, bool 
         stage->next_slot = (last + 1) % SLOTS;
     }
     enum towc_completion_outcome outcome =
-        status == CUDA_SUCCESS && settle
+        status == CUDA_SUCCESS && synchronous
             ? towc_fence_word_wait(slot_word(stage, last), stage->slots[last].value)
             : TOW_COMPLETION_DONE;
     tow_mutex_unlock(&stage->lock);
-    if (settle && outcome == TOW_COMPLETION_DONE && status == CUDA_SUCCESS) {
+    if (synchronous && outcome == TOW_COMPLETION_DONE && status == CUDA_SUCCESS) {
         towc_completion_set_quiet(link, what->stream, p.number);
     }
     /* What is before it in the stream takes long, and natively that is waited for, too; or it was
      * refused, and this tells why; or it is over, and the reply brings what kernels wrote before
      * it. A capture would not outlive the question. */
     bool asks = outcome != TOW_COMPLETION_DONE ||
-                (status == CUDA_SUCCESS && settle && towc_completion_brings_more(link));
+                (status == CUDA_SUCCESS && synchronous && towc_completion_brings_more(link));
     *ret_status = asks && atomic_load_explicit(&towc_captures, memory_order_relaxed) == 0
                       ? towc_completion_ask_stream(link, what->stream)
                       : status;

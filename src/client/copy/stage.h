@@ -37,11 +37,11 @@ static inline struct towc_staged towc_staged_of(const struct towc_copy *copy)
                                 .copy_3d = copy->rows != NULL ? &copy->rows->packed : NULL};
 }
 
-/* The source has been read, or the target written, when they return. `settle`: the call is a
+/* The source has been read, or the target written, when they return. `synchronous`: the call is a
  * synchronous one, after which programs take the bytes to be on the device, in streams that wait
  * for nobody, too: it is waited for. False: not this way; the copy is still to be made.
  * Else `ret_status` says what became of it. */
-bool towc_stage_up(struct towc_link *link, const struct towc_staged *what, bool settle,
+bool towc_stage_up(struct towc_link *link, const struct towc_staged *what, bool synchronous,
                    CUresult *ret_status);
 bool towc_stage_down(struct towc_link *link, const struct towc_staged *what, CUresult *ret_status);
 /* The same for a download that fits beside the fence word by which the thread waits. */

@@ -11,10 +11,10 @@
 #include "client/link/lane.h"
 #include "gen/copy.h"
 
-bool towc_upload_settle(struct towc_copy *copy, CUresult *ret_status)
+bool towc_upload_wait_source(struct towc_copy *copy, CUresult *ret_status)
 {
     *ret_status =
-        towc_download_settle(copy->link, copy->host.first, towc_host_rect_span(&copy->host));
+        towc_download_wait(copy->link, copy->host.first, towc_host_rect_span(&copy->host));
     towc_copy_look_again(copy);
     return *ret_status != CUDA_SUCCESS;
 }
@@ -26,7 +26,7 @@ bool towc_upload_deferred(struct towc_copy *copy, CUresult *ret_status)
 }
 
 /* The call is synchronous, and nobody waits for the device. */
-static bool upload_settles(const struct towc_copy *copy, enum towc_copy_way way)
+static bool upload_is_synchronous(const struct towc_copy *copy, enum towc_copy_way way)
 {
     return (copy->facts & TOW_FACT_WAIT) && !towc_copy_awaits(copy->facts, way);
 }
@@ -35,9 +35,9 @@ bool towc_upload_staged(struct towc_copy *copy, CUresult *ret_status)
 {
     struct towc_staged staged = towc_staged_of(copy);
     /* A small one may still be under way when the call returns, as natively. */
-    bool settle = upload_settles(copy, TOW_WAY_STAGED) &&
-                  (copy->rows != NULL || copy->size > TOW_COPY_INLINE_MAX);
-    return towc_stage_up(copy->link, &staged, settle, ret_status);
+    bool synchronous = upload_is_synchronous(copy, TOW_WAY_STAGED) &&
+                       (copy->rows != NULL || copy->size > TOW_COPY_INLINE_MAX);
+    return towc_stage_up(copy->link, &staged, synchronous, ret_status);
 }
 
 /* ---- over the line ---- */
@@ -55,7 +55,8 @@ static void encode_rows(struct tow_enc *enc, const struct towc_copy *copy, uint3
 static CUresult send_command(const struct towc_copy *copy, const uint8_t *bytes, unsigned lanes,
                              uint32_t *ret_transfer)
 {
-    bool flat = copy->rows == NULL, settle = bytes == NULL && upload_settles(copy, TOW_WAY_LINE);
+    bool flat = copy->rows == NULL,
+         synchronous = bytes == NULL && upload_is_synchronous(copy, TOW_WAY_LINE);
     struct towc_call call;
     CUresult status =
         towc_call_begin(&call, flat ? TOW_FN_cuMemcpyHtoDAsync_v2 : TOW_FN_cuMemcpy3DAsync_v2,
@@ -71,10 +72,11 @@ static CUresult send_command(const struct towc_copy *copy, const uint8_t *bytes,
         tow_enc_u64(&call.enc, (uint64_t)(uintptr_t)copy->stream);
         tow_enc_u32(&call.enc, *ret_transfer);
         tow_enc_u32(&call.enc, (lanes > 0 ? TOW_COPY_SPREAD : TOW_COPY_BYTES) |
-                                   (settle ? TOW_COPY_SETTLE : 0));
+                                   (synchronous ? TOW_COPY_SYNCHRONOUS : 0));
     } else {
         encode_rows(&call.enc, copy, *ret_transfer,
-                    (lanes > 0 ? TOW_COPY_3D_SPREAD : 0) | (settle ? TOW_COPY_3D_SETTLE : 0));
+                    (lanes > 0 ? TOW_COPY_3D_SPREAD : 0) |
+                        (synchronous ? TOW_COPY_3D_SYNCHRONOUS : 0));
     }
     if (bytes != NULL) {
         tow_enc_bytes(&call.enc, bytes, copy->size);

@@ -6,9 +6,9 @@
 
 #include "client/copy/look.h"
 
-towc_copy_executor towc_upload_settle;   /* TOW_WAY_SETTLE */
-towc_copy_executor towc_upload_deferred; /* TOW_WAY_DEFERRED */
-towc_copy_executor towc_upload_staged;   /* TOW_WAY_STAGED */
-towc_copy_executor towc_upload_line;     /* TOW_WAY_LINE: on lanes too */
+towc_copy_executor towc_upload_wait_source; /* TOW_WAY_WAIT_SOURCE */
+towc_copy_executor towc_upload_deferred;    /* TOW_WAY_DEFERRED */
+towc_copy_executor towc_upload_staged;      /* TOW_WAY_STAGED */
+towc_copy_executor towc_upload_line;        /* TOW_WAY_LINE: on lanes too */
 
 #endif

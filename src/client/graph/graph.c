@@ -401,7 +401,7 @@ CUresult towc_cuGraphLaunch(CUgraphExec hGraph, CUstream hStream)
         atomic_store_explicit(&context->link->worked, towc_link_sent(context->link),
                               memory_order_relaxed);
     }
-    return towc_launch_settle(hStream, status);
+    return towc_launch_wait_if_blocking(hStream, status);
 }
 
 CUresult towc_cuGraphExecUpdate_v2(CUgraphExec hGraphExec, CUgraph hGraph,

@@ -593,7 +593,7 @@ static void fault_flush(struct outgoing *out)
 }
 
 /* The same, and then what was moved is absent. */
-static void fault_settle(struct outgoing *out)
+static void fault_flush_moved(struct outgoing *out)
 {
     fault_flush(out);
     for (size_t i = 0; i < out->count; i++) {
@@ -626,7 +626,7 @@ static void push_run(struct range *r, struct run *run, struct outgoing *out)
         out->moved[out->count++] = *run;
     }
     if (out->count == BATCH || scratch_used > (size_t)(RUN - 1) * BLOCK) {
-        fault_settle(out);
+        fault_flush_moved(out);
     }
 }
 
@@ -661,7 +661,7 @@ CUresult towc_fault_push(struct towc_link *link, bool stale, uint8_t *chunk, siz
         }
         r = faults->first;
     }
-    fault_settle(&out);
+    fault_flush_moved(&out);
     tow_mutex_unlock(&lock);
     return out.status;
 }

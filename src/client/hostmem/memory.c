@@ -246,14 +246,14 @@ static bool is_expected(const struct towc_region *region)
 
 /* Asynchronous copies of host memory end before it may go away, and the GPU loses sight of it.
  * They are the current context's most likely, else those of the context that it was made in. */
-static CUresult memory_settle(const struct towc_region *region)
+static CUresult memory_end_copies(const struct towc_region *region)
 {
     atomic_fetch_sub(&towc_mirror_candidates, 1);
     towc_mirror_remove(region->base, region->size);
     CUresult status = CUDA_SUCCESS;
     for (unsigned i = 0; i < towc_client_link_count() && status == CUDA_SUCCESS; i++) {
-        status = towc_link_settle(towc_client_link_at(i), (const void *)(uintptr_t)region->base,
-                                  region->size);
+        status = towc_link_wait_download(towc_client_link_at(i),
+                                         (const void *)(uintptr_t)region->base, region->size);
     }
     if (is_expected(region) && towc_context_current() != NULL) {
         status = towc_cuCtxSynchronize_v2(NULL);
@@ -282,13 +282,13 @@ CUresult towc_cuMemFreeHost(void *p)
     if (!towc_region_remove((uint64_t)(uintptr_t)p, 1u << TOW_REGION_HOST, &region)) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    CUresult status = towc_mirror_settle();
+    CUresult status = towc_mirror_sync_device();
     if (!towc_mirror_is_candidate(&region)) {
         CUresult ended = memory_release(&region);
         return status == CUDA_SUCCESS ? ended : status;
     }
-    CUresult settled = memory_settle(&region);
-    status = status == CUDA_SUCCESS ? settled : status;
+    CUresult ended = memory_end_copies(&region);
+    status = status == CUDA_SUCCESS ? ended : status;
     /* What is still to be filled or read stays mapped: those bytes would come down on something
      * else. */
     if (atomic_load(&region.link->lost) != 0 || !is_expected(&region)) {
@@ -353,9 +353,9 @@ CUresult towc_cuMemHostUnregister(void *p)
                    ? CUDA_ERROR_INVALID_VALUE /* inside of something */
                    : CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED;
     }
-    CUresult status = towc_mirror_settle();
-    CUresult settled = towc_mirror_is_candidate(&region) ? memory_settle(&region) : CUDA_SUCCESS;
-    status = status == CUDA_SUCCESS ? settled : status;
+    CUresult status = towc_mirror_sync_device();
+    CUresult ended = towc_mirror_is_candidate(&region) ? memory_end_copies(&region) : CUDA_SUCCESS;
+    status = status == CUDA_SUCCESS ? ended : status;
     if (region.shared_high != 0) {
         CUresult ended = towc_lend_end(region.link, region.shared_low);
         status = status == CUDA_SUCCESS ? ended : status;

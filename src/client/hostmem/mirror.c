@@ -768,7 +768,7 @@ void towc_mirror_stale_all(struct towc_link *link)
     tow_mutex_unlock(&push_lock);
 }
 
-CUresult towc_mirror_settle(void)
+CUresult towc_mirror_sync_device(void)
 {
     const struct towc_context *context = towc_context_current();
     bool waits = context != NULL && atomic_load(&context->alive) &&

@@ -78,7 +78,7 @@ static inline CUresult towc_mirror_push(struct towc_link *link)
 
 /* For calls in which NVIDIA's driver waits for the device, and ours need not: waits as well where
  * the program can look at memory that kernels write. */
-CUresult towc_mirror_settle(void);
+CUresult towc_mirror_sync_device(void);
 
 /* Looks for addresses of page-locked memory in kernel arguments and mirrors what it finds. */
 CUresult towc_mirror_scan_all(struct towc_link *link, const void *params, size_t size);

@@ -234,7 +234,7 @@ bool towc_link_expecting(struct towc_link *link, const void *address, size_t siz
 /* Waits for the stream of a copy that is to fill some of it: waiting for all of them could end a
  * capture, or wait for one that waits for the program. That may leave other copies, and fails if
  * the stream was destroyed. If the server is lost, nobody writes there any more. */
-CUresult towc_link_settle(struct towc_link *link, const void *address, size_t size);
+CUresult towc_link_wait_download(struct towc_link *link, const void *address, size_t size);
 
 /* Sends `size` bytes of the program's memory as DATA frames of a transfer, from the caller's own
  * memory. The source may be reused when it returns. Takes the send lock for each chunk, so other

@@ -228,7 +228,7 @@ static void transfer_leave(struct towc_link *link, const void *address, size_t s
     tow_mutex_unlock(&link->wait.lock);
 }
 
-CUresult towc_link_settle(struct towc_link *link, const void *address, size_t size)
+CUresult towc_link_wait_download(struct towc_link *link, const void *address, size_t size)
 {
     struct towc_transfer found = {0};
     tow_mutex_lock(&link->wait.lock);

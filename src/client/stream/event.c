@@ -350,7 +350,7 @@ static CUresult check_record(CUevent event, CUstream stream)
     return e != NULL && e->context != context ? CUDA_ERROR_INVALID_HANDLE : CUDA_SUCCESS;
 }
 
-CUresult towc_event_settle(CUevent event, CUstream stream, CUresult status)
+CUresult towc_event_flush_ipc(CUevent event, CUstream stream, CUresult status)
 {
     if (status != CUDA_SUCCESS || !is_shared(event) || towc_capture_on(stream)) {
         return status; /* a capture's was waited for anyway */
@@ -402,7 +402,7 @@ CUresult towc_cuEventRecord(CUevent hEvent, CUstream hStream)
     uint32_t value = 0;
     status = send_record(hEvent, hStream, &value);
     end_record(hEvent, hStream, begun, status == CUDA_SUCCESS, value);
-    status = towc_event_settle(hEvent, hStream, status);
+    status = towc_event_flush_ipc(hEvent, hStream, status);
     towc_context_back(visited);
     return status;
 }
@@ -424,7 +424,7 @@ CUresult towc_cuEventRecordWithFlags(CUevent hEvent, CUstream hStream, unsigned 
     uint64_t begun = begin_record(hEvent);
     status = towc_send_cuEventRecordWithFlags(hEvent, hStream, flags);
     end_record(hEvent, hStream, begun, status == CUDA_SUCCESS, 0);
-    status = towc_event_settle(hEvent, hStream, status);
+    status = towc_event_flush_ipc(hEvent, hStream, status);
     towc_context_back(visited);
     return status;
 }
@@ -452,7 +452,7 @@ CUresult towc_event_record_all(unsigned fn, void *of, CUevent event)
     status = fn == TOW_FN_cuCtxRecordEvent ? towc_send_cuCtxRecordEvent(of, event)
                                            : towc_send_cuGreenCtxRecordEvent(of, event);
     end_record(event, NULL, begun, false, 0);
-    status = towc_event_settle(event, NULL, status);
+    status = towc_event_flush_ipc(event, NULL, status);
     towc_context_back(visited);
     return status;
 }
@@ -471,7 +471,7 @@ CUresult towc_event_wait_all(unsigned fn, void *of, const struct towc_link *link
     status = fn == TOW_FN_cuCtxWaitEvent ? towc_send_cuCtxWaitEvent(of, event)
                                          : towc_send_cuGreenCtxWaitEvent(of, event);
     towc_capture_doubt(); /* any stream may be drawn into a capture by it */
-    status = towc_event_settle(event, NULL, status);
+    status = towc_event_flush_ipc(event, NULL, status);
     towc_context_back(visited);
     return status;
 }

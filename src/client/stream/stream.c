@@ -333,7 +333,7 @@ CUresult towc_cuStreamWaitEvent(CUstream hStream, CUevent hEvent, unsigned int F
     bool visited = towc_context_visit(context);
     status = towc_send_cuStreamWaitEvent(hStream, hEvent, Flags);
     towc_capture_waited(hStream);
-    status = towc_event_settle(hEvent, hStream, status);
+    status = towc_event_flush_ipc(hEvent, hStream, status);
     towc_context_back(visited);
     return status;
 }

@@ -74,7 +74,7 @@ CUresult towc_event_record_all(unsigned fn, void *of, CUevent event);
 CUresult towc_event_wait_all(unsigned fn, void *of, const struct towc_link *link, CUevent event);
 /* After a record of the event, or a stream's wait for it: if other processes know the event,
  * returns only when the server has done that, since they may look at once. */
-CUresult towc_event_settle(CUevent event, CUstream stream, CUresult status);
+CUresult towc_event_flush_ipc(CUevent event, CUstream stream, CUresult status);
 
 /* A synchronisation of a stream that was sent behind command `number` was successful. */
 void towc_stream_finished(CUstream stream, struct towc_context *context, uint64_t number);

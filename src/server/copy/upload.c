@@ -40,11 +40,11 @@ enum {
 /* How long the commands behind a synchronous upload wait for the device. ThreadSanitizer sees what
  * runs at once afterwards, and on a busy machine its software GPU is slow. */
 #if defined(__SANITIZE_THREAD__)
-#define SETTLE_NS TOW_TIME_S
+#define READ_WAIT_NS TOW_TIME_S
 #else
-#define SETTLE_NS (50 * TOW_TIME_MS)
+#define READ_WAIT_NS (50 * TOW_TIME_MS)
 #endif
-#define SETTLE_SPIN_NS (50 * TOW_TIME_US)
+#define READ_SPIN_NS (50 * TOW_TIME_US)
 
 /* A buffer and the stream that the device reads it in. */
 struct slot {
@@ -71,7 +71,7 @@ struct upload {
     uint64_t stream; /* the client's id: it is looked up whenever bytes have come */
     uint32_t context;
     uint16_t thread;
-    bool settle;       /* the program's call is synchronous, see upload_settle() */
+    bool synchronous;  /* the program's call is synchronous, see upload_wait_read() */
     atomic_int status; /* CUresult: the first failure; lanes work on it at a time */
     bool is_3d;        /* then `copy_3d` says where the bytes go, not `to` */
     struct tow_copy_3d copy_3d;
@@ -402,14 +402,14 @@ static bool is_read(struct upload *u)
  * it, but programs rely on it, with streams that wait for no other. So the commands behind the copy
  * wait for the device, which as a rule takes some microseconds; not for long, for what its stream
  * waits for may be behind on the line. */
-static void upload_settle(struct upload *u)
+static void upload_wait_read(struct upload *u)
 {
     int64_t began = tow_time_now_ns(), now = began;
     if (tows_session_enter(u->session, u->context) != CUDA_SUCCESS) {
         return;
     }
-    while (!is_read(u) && now - began < SETTLE_NS) {
-        if (now - began < SETTLE_SPIN_NS) {
+    while (!is_read(u) && now - began < READ_WAIT_NS) {
+        if (now - began < READ_SPIN_NS) {
             tow_thread_pause();
         } else {
             tow_time_sleep(NAP_NS);
@@ -438,8 +438,8 @@ static void upload_done(void *user, bool ok)
 {
     struct upload *u = user;
     CUresult status = (CUresult)atomic_load(&u->status);
-    if (ok && status == CUDA_SUCCESS && u->settle) {
-        upload_settle(u);
+    if (ok && status == CUDA_SUCCESS && u->synchronous) {
+        upload_wait_read(u);
     }
     if (ok && status != CUDA_SUCCESS) {
         upload_defer(u, status);
@@ -481,7 +481,7 @@ static void upload_expect(struct tows_serve *call, const struct upload *what, ui
 void tows_upload_3d(struct tows_serve *call, const struct tow_copy_3d *copy_3d)
 {
     struct upload what = {.stream = copy_3d->stream,
-                          .settle = (copy_3d->flags & TOW_COPY_3D_SETTLE) != 0,
+                          .synchronous = (copy_3d->flags & TOW_COPY_3D_SYNCHRONOUS) != 0,
                           .is_3d = true,
                           .copy_3d = *copy_3d};
     const struct tow_copy_operand *to = &copy_3d->to;
@@ -502,8 +502,8 @@ void tows_serve_cuMemcpyHtoDAsync_v2(struct tows_serve *call)
     CUstream stream = tows_serve_handle(call, TOW_H_STREAM, stream_id);
     uint32_t transfer = tow_dec_u32(&call->in);
     uint32_t form = tow_dec_u32(&call->in);
-    bool settles = (form & TOW_COPY_SETTLE) != 0;
-    form &= ~TOW_COPY_SETTLE;
+    bool synchronous = (form & TOW_COPY_SYNCHRONOUS) != 0;
+    form &= ~TOW_COPY_SYNCHRONOUS;
     if (call->in.bad) {
         call->malformed = true;
         return;
@@ -525,6 +525,6 @@ void tows_serve_cuMemcpyHtoDAsync_v2(struct tows_serve *call)
         }
         return;
     }
-    struct upload what = {.to = to, .stream = stream_id, .settle = settles};
+    struct upload what = {.to = to, .stream = stream_id, .synchronous = synchronous};
     upload_expect(call, &what, transfer, size, form == TOW_COPY_SPREAD);
 }

@@ -80,7 +80,7 @@ static void *read_pipes(void *arg)
     return NULL;
 }
 
-static void output_settle(bool failed)
+static void output_flush(bool failed)
 {
     if (__fpending(stdout) > 0) {
         fflush(stdout); /* a line that has no end yet */
@@ -142,6 +142,6 @@ int tows_output_capture(struct tow_backend *backend)
     backend->print = &print;
     backend->print_error = &print_error;
     backend->print_user = &print_user;
-    backend->settle_prints = output_settle;
+    backend->flush_output = output_flush;
     return 0;
 }

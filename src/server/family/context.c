@@ -187,7 +187,7 @@ CUresult tows_context_drop(struct tows_session *session, uint64_t id)
         tows_session_forget_current();
     }
     tows_session_leave_all(session);
-    tows_transfer_settle(session);
+    tows_transfer_wait_users(session);
     if (status == CUDA_SUCCESS) {
         /* As with NVIDIA's driver, whose contexts end when all of their work is done, host
          * functions included. While these run everything in the context is still there. */

@@ -121,9 +121,9 @@ static void dispatch_reply(struct tows_serve *call)
         }
     }
     bool failed = call->status != CUDA_SUCCESS && call->status != CUDA_ERROR_NOT_READY;
-    if (session->backend->settle_prints != NULL &&
+    if (session->backend->flush_output != NULL &&
         (failed || (info != NULL && (info->flags & TOW_FN_SYNCS)))) {
-        session->backend->settle_prints(failed);
+        session->backend->flush_output(failed);
     }
     /* A later command may end what this one used: the client's causality, made ours. */
     atomic_fetch_add_explicit(&session->replied, 1, memory_order_release);

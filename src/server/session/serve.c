@@ -212,7 +212,7 @@ bool tows_serve_claim(struct tows_serve *call, enum tow_handle_kind kind, uint64
     /* What an upload has looked up and may be about to give to the driver. */
     if (kind == TOW_H_STREAM || kind == TOW_H_EVENT || kind == TOW_H_ARRAY ||
         kind == TOW_H_MIPMAPPEDARRAY) {
-        tows_transfer_settle(call->session);
+        tows_transfer_wait_users(call->session);
     }
     return true;
 }

@@ -118,7 +118,7 @@ void tows_session_drop_thread(struct tows_session *session, uint16_t thread)
     tow_mutex_unlock(&session->client_threads.lock);
     if (t != NULL && t->stream_count > 0) {
         tows_completion_lose(session); /* what they were given goes on */
-        tows_transfer_settle(session);
+        tows_transfer_wait_users(session);
     }
     for (unsigned i = 0; t != NULL && i < t->stream_count; i++) {
         if (tows_session_enter(session, t->streams[i].context) == CUDA_SUCCESS) {

@@ -241,7 +241,7 @@ int tows_transfer_take(struct tows_session *session, const struct tow_frame *fra
     return tow_line_discard(line, pad);
 }
 
-void tows_transfer_settle(struct tows_session *session)
+void tows_transfer_wait_users(struct tows_session *session)
 {
     tow_mutex_lock(&session->transfers.lock);
     bool under_way = session->transfers.list != NULL;

@@ -51,6 +51,6 @@ void tows_transfer_end_all(struct tows_session *session);
 
 /* Something was made impossible to find, and is to be destroyed: waits for those who have looked it
  * up for bytes that came, and hand them to the device just now. */
-void tows_transfer_settle(struct tows_session *session);
+void tows_transfer_wait_users(struct tows_session *session);
 
 #endif
