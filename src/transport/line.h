@@ -127,8 +127,8 @@ struct tow_line {
     const struct tow_line_ops *ops;
     /* For rings whose other end is a peer: nonzero once it has gone; NULL for sockets. */
     _Atomic uint32_t *peer_gone;
-    bool shared;  /* the rings are shared with another process */
-    int watch_fd; /* a socket that ends when the peer dies, looked at while asleep; -1: none */
+    bool shared; /* the rings are shared with another process */
+    int peer_fd; /* a socket that ends when the peer dies, looked at while asleep; -1: none */
     char peer[128];
 };
 

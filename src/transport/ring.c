@@ -15,7 +15,7 @@
 
 /* A sleeper in shared memory cannot be woken by a peer that was killed: it looks this often. Two
  * looks fit in the two seconds within which a death must be noticed. */
-#define WATCH_NS (500 * TOW_TIME_MS)
+#define PEER_CHECK_NS (500 * TOW_TIME_MS)
 
 /* Longest spin where there are processors to spare: a futex wake-up takes 5 to 50 us, more in a
  * virtual machine whose processors have gone to sleep. */
@@ -169,7 +169,7 @@ void tow_line_init(struct tow_line *line, const struct tow_line_ops *ops)
 {
     memset(line, 0, sizeof *line);
     line->ops = ops;
-    line->watch_fd = -1;
+    line->peer_fd = -1;
     line->out_spin = line->in_spin = spin_start();
 }
 
@@ -270,13 +270,13 @@ static int wait_slowly(struct tow_line *line, const struct tow_ring_wait *wait, 
             return end;
         }
         int64_t until = deadline_ns;
-        if (deadline_ns != TOW_TIME_FOREVER || line->watch_fd >= 0) {
+        if (deadline_ns != TOW_TIME_FOREVER || line->peer_fd >= 0) {
             int64_t now = tow_time_now_ns();
             if (now >= deadline_ns) {
                 return -ETIMEDOUT;
             }
-            if (line->watch_fd >= 0 && until - now > WATCH_NS) {
-                until = now + WATCH_NS;
+            if (line->peer_fd >= 0 && until - now > PEER_CHECK_NS) {
+                until = now + PEER_CHECK_NS;
             }
         }
         /* The order matters, see tow_line_commit: announce, look once more, sleep. */
@@ -286,7 +286,7 @@ static int wait_slowly(struct tow_line *line, const struct tow_ring_wait *wait, 
         }
         tow_line_count(wait->sleeps, 1);
         int result = tow_futex_wait(wait->waits, 1, until, line->shared);
-        if (result == -ETIMEDOUT && line->watch_fd >= 0 && tow_socket_ended(line->watch_fd)) {
+        if (result == -ETIMEDOUT && line->peer_fd >= 0 && tow_socket_ended(line->peer_fd)) {
             atomic_store(line->peer_gone, 1);
         }
     }

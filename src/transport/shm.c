@@ -376,7 +376,7 @@ static int shm_build(int fd, int memory, size_t ring_size, int role, struct tow_
     line->in_mask = TOW_LINE_RING_SIZE - 1;
     line->peer_gone = &shm->control->gone[1 - role];
     line->shared = true;
-    line->watch_fd = fd;
+    line->peer_fd = fd;
     tow_sock_describe(fd, line->peer, sizeof line->peer);
     *ret_line = line;
     return 0;

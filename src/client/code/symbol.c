@@ -17,7 +17,7 @@ enum { NOWHERE = UINT32_MAX }; /* of a managed variable whose context has ended:
  * finds all of it. */
 static struct tow_mutex adoption = TOW_MUTEX(CLIENT_SYMBOLS);
 
-/* Of a variable the whole pages are watched. What is left at its ends shares its pages with
+/* Of a variable the whole pages are demand-paged. What is left at its ends shares its pages with
  * others and is compared. */
 static CUresult mirror_variable(struct towc_link *link, uint64_t base, uint64_t size)
 {
@@ -25,7 +25,7 @@ static CUresult mirror_variable(struct towc_link *link, uint64_t base, uint64_t 
     uint64_t low = (base + mask) & ~mask, high = end & ~mask;
     CUresult status =
         low < high && towc_fault_wanted(link, size)
-            ? towc_mirror_managed(link, low, high - low, TOW_MANAGED_TOLD | TOW_MANAGED_WATCHED)
+            ? towc_mirror_managed(link, low, high - low, TOW_MANAGED_TOLD | TOW_MANAGED_PAGED)
             : CUDA_ERROR_NOT_SUPPORTED;
     if (status == CUDA_ERROR_NOT_SUPPORTED) {
         return towc_mirror_managed(link, base, size, TOW_MANAGED_TOLD);

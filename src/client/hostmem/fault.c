@@ -107,7 +107,7 @@ int towc_fault_open(uint64_t features)
     return fd;
 }
 
-static bool fault_watch(int fd, uint64_t base, uint64_t size)
+static bool fault_register(int fd, uint64_t base, uint64_t size)
 {
     struct uffdio_register reg = {.range = {base, size}, .mode = UFFDIO_REGISTER_MODE_MISSING};
     return ioctl(fd, UFFDIO_REGISTER, &reg) == 0 && (reg.ioctls & (1ull << _UFFDIO_COPY)) != 0;
@@ -166,7 +166,7 @@ static void *fault_map(int protection)
 static bool try_out(int fd)
 {
     uint8_t *block = fault_map(PROT_READ | PROT_WRITE);
-    bool works = block != NULL && fault_watch(fd, (uint64_t)(uintptr_t)block, BLOCK);
+    bool works = block != NULL && fault_register(fd, (uint64_t)(uintptr_t)block, BLOCK);
     if (works) {
         fetched[0] = 1;
         works = fault_place(fd, (uint64_t)(uintptr_t)block, fetched, BLOCK) && block[0] == 1 &&
@@ -286,7 +286,7 @@ bool towc_fault_add(struct towc_link *link, uint64_t base, uint64_t size)
     uint8_t *states = calloc((size + BLOCK - 1) / BLOCK, 1);
     uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE);
     if (r == NULL || states == NULL || base % page != 0 || size % page != 0 ||
-        !fault_watch(uffd, base, size)) {
+        !fault_register(uffd, base, size)) {
         free(states);
         free(r);
         return false;

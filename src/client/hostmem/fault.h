@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Managed memory that is not compared but watched: a block of it is here while the program
+/* Managed memory that is not compared but demand-paged: a block of it is here while the program
  * uses it, and is fetched from the worker when the program touches it (userfaultfd). After a
  * synchronisation, when the GPU may have written anything, no block is here.
  *
@@ -28,8 +28,8 @@ enum { TOW_FAULT_BLOCK = 64 << 10 };
 /* A descriptor that watches memory, for system calls as well; -1 if that is not permitted. */
 int towc_fault_open(uint64_t features);
 
-/* Whether new managed memory of this size is to be watched; then it is to have whole pages. Gets
- * everything ready for it. */
+/* Whether new managed memory of this size is to be demand-paged; then it is to have whole pages.
+ * Gets everything ready for it. */
 bool towc_fault_wanted(struct towc_link *link, uint64_t size);
 
 /* Watches [base, base + size), whole pages: fresh anonymous memory, of which nobody knows what the

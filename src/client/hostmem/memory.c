@@ -383,11 +383,11 @@ CUresult towc_cuMemHostGetDevicePointer_v2(CUdeviceptr *pdptr, void *p, unsigned
     return status;
 }
 
-static CUresult alloc_managed(CUdeviceptr *dptr, size_t bytesize, unsigned int flags, bool watched)
+static CUresult alloc_managed(CUdeviceptr *dptr, size_t bytesize, unsigned int flags, bool paged)
 {
     struct towc_call call;
     size_t page = (size_t)sysconf(_SC_PAGESIZE);
-    size_t size = watched ? (bytesize + page - 1) & ~(page - 1) : bytesize;
+    size_t size = paged ? (bytesize + page - 1) & ~(page - 1) : bytesize;
     CUresult status =
         towc_call_begin(&call, TOW_FN_cuMemAllocManaged, 16, TOW_CALL_REPLY | TOW_CALL_CONTEXT);
     if (status != CUDA_SUCCESS) {
@@ -395,7 +395,7 @@ static CUresult alloc_managed(CUdeviceptr *dptr, size_t bytesize, unsigned int f
     }
     tow_enc_u64(&call.enc, size);
     tow_enc_u32(&call.enc, flags);
-    tow_enc_u32(&call.enc, watched ? TOW_MANAGED_FETCHED : TOW_MANAGED_SENT);
+    tow_enc_u32(&call.enc, paged ? TOW_MANAGED_FETCHED : TOW_MANAGED_SENT);
     status = towc_call_wait(&call);
     uint64_t address = status == CUDA_SUCCESS ? tow_dec_u64(&call.dec) : 0;
     status = towc_call_end(&call, status);
@@ -403,7 +403,7 @@ static CUresult alloc_managed(CUdeviceptr *dptr, size_t bytesize, unsigned int f
         return status;
     }
     struct towc_region region = towc_region_here(address, bytesize, TOW_REGION_MANAGED, flags);
-    status = towc_mirror_managed(region.link, address, size, watched ? TOW_MANAGED_WATCHED : 0);
+    status = towc_mirror_managed(region.link, address, size, paged ? TOW_MANAGED_PAGED : 0);
     if (status == CUDA_SUCCESS && towc_region_add(&region) < 0) {
         towc_mirror_remove(address, size);
         status = CUDA_ERROR_OUT_OF_MEMORY;

@@ -38,7 +38,7 @@ struct mirror {
     struct towc_link *link;   /* borrowed */
     uint64_t base, size;      /* kept equal on both sides */
     uint8_t *known; /* owned: what both sides had at the last exchange; NULL: really shared, or: */
-    bool watched;   /* managed memory, see client/hostmem/fault.h */
+    bool paged;     /* managed memory, see client/hostmem/fault.h */
     bool tracked; /* managed memory that is compared where the program wrote: client/hostmem/track.h
                    */
     unsigned uses;
@@ -115,9 +115,9 @@ static bool is_gone(const struct mirror *m)
 }
 
 /* What cuMemHostGetDevicePointer_v2 is told of the memory. */
-enum { ASK_HOST, ASK_MANAGED, ASK_WATCHED };
+enum { ASK_HOST, ASK_MANAGED, ASK_PAGED };
 
-/* ret_blank: of ASK_WATCHED, whether the worker has zeros there; else NULL. */
+/* ret_blank: of ASK_PAGED, whether the worker has zeros there; else NULL. */
 static CUresult mirror_ask(struct towc_link *link, unsigned fn, uint64_t base, uint64_t size,
                            uint32_t kind, bool *ret_blank)
 {
@@ -139,13 +139,13 @@ static CUresult mirror_ask(struct towc_link *link, unsigned fn, uint64_t base, u
     return towc_call_end(&call, status);
 }
 
-enum { HOST, MANAGED, WATCHED, TRACKED };
+enum { HOST, MANAGED, PAGED, TRACKED };
 
 static CUresult mirror_enlist(struct towc_link *link, uint64_t base, uint64_t size, unsigned kind)
 {
-    bool managed = kind != HOST, watched = kind == WATCHED, tracked = kind == TRACKED;
+    bool managed = kind != HOST, paged = kind == PAGED, tracked = kind == TRACKED;
     struct mirror *made = calloc(1, sizeof *made);
-    bool compared = !is_self(link) && !watched;
+    bool compared = !is_self(link) && !paged;
     uint8_t *known = compared ? calloc(1, size) : NULL;
     if (made == NULL || (known == NULL && compared)) {
         free(made);
@@ -161,7 +161,7 @@ static CUresult mirror_enlist(struct towc_link *link, uint64_t base, uint64_t si
                             .known = known,
                             .uses = 1,
                             .managed = managed,
-                            .watched = watched,
+                            .paged = paged,
                             .tracked = tracked,
                             .foreign = foreign};
     tow_mutex_lock(&lock);
@@ -177,7 +177,7 @@ static CUresult mirror_enlist(struct towc_link *link, uint64_t base, uint64_t si
         tow_tree_insert(&mirrors[link->index].compared, &made->compared);
     }
     tow_mutex_unlock(&lock);
-    if (known != NULL || watched) {
+    if (known != NULL || paged) {
         atomic_fetch_add(&towc_mirror_count, 1);
     }
     return CUDA_SUCCESS;
@@ -265,16 +265,16 @@ static CUresult let_go(struct mirror *gone)
         if (m->managed) {
             pages_alone(m->base, m->size, &low, &high);
         }
-        if (m->watched) {
+        if (m->paged) {
             towc_fault_remove(m->base);
         }
         drop_pages(low, high);
-        if (m->watched) {
+        if (m->paged) {
             towc_fault_wake(m->base, m->size);
         }
         pthread_cond_broadcast(&left);
         tow_mutex_unlock(&lock);
-        if (m->known != NULL || m->watched) {
+        if (m->known != NULL || m->paged) {
             atomic_fetch_sub(&towc_mirror_count, 1);
         }
         free(m->known);
@@ -470,12 +470,12 @@ void towc_mirror_unlend(const struct towc_region *region)
 
 /* The worker is told of a __managed__ variable. What it has there comes before its answer, or is
  * fetched: while that is nothing but zeros, it needs not be. */
-static CUresult mirror_tell(struct towc_link *link, uint64_t base, uint64_t size, bool watched)
+static CUresult mirror_tell(struct towc_link *link, uint64_t base, uint64_t size, bool paged)
 {
     bool blank = true;
     CUresult status = mirror_ask(link, TOW_FN_cuMemHostGetDevicePointer_v2, base, size,
-                                 watched ? ASK_WATCHED : ASK_MANAGED, watched ? &blank : NULL);
-    if (watched) {
+                                 paged ? ASK_PAGED : ASK_MANAGED, paged ? &blank : NULL);
+    if (paged) {
         towc_fault_told(base, blank);
     }
     if (status != CUDA_SUCCESS) {
@@ -489,7 +489,7 @@ CUresult towc_mirror_managed(struct towc_link *link, uint64_t base, uint64_t siz
     if (is_self(link)) {
         return mirror_enlist(link, base, size, HOST);
     }
-    bool watched = (how & TOW_MANAGED_WATCHED) != 0;
+    bool paged = (how & TOW_MANAGED_PAGED) != 0;
     tow_mutex_lock(&make_lock);
     uint64_t low, high;
     tow_mutex_lock(&lock);
@@ -499,7 +499,7 @@ CUresult towc_mirror_managed(struct towc_link *link, uint64_t base, uint64_t siz
     if (low < high) {
         /* As a rule the range was reserved for this server: nothing of the program's is there. */
         int flags = towc_region_is_reserved_here(low) ? MAP_FIXED : MAP_FIXED_NOREPLACE;
-        flags |= watched ? MAP_NORESERVE : 0; /* it is moved about, little of it at a time */
+        flags |= paged ? MAP_NORESERVE : 0; /* it is moved about, little of it at a time */
         void *at = mmap((void *)(uintptr_t)low, high - low, PROT_READ | PROT_WRITE,
                         MAP_PRIVATE | MAP_ANONYMOUS | flags, -1, 0);
         if (at != MAP_FAILED && (uint64_t)(uintptr_t)at != low) {
@@ -527,20 +527,19 @@ CUresult towc_mirror_managed(struct towc_link *link, uint64_t base, uint64_t siz
             memset((void *)(uintptr_t)from, 0, end - from);
         }
         bool added =
-            watched && low == base && high == base + size && towc_fault_add(link, base, size);
-        unsigned kind = watched ? WATCHED : towc_track_begin(low, high) ? TRACKED : MANAGED;
-        status =
-            watched && !added ? CUDA_ERROR_NOT_SUPPORTED : mirror_enlist(link, base, size, kind);
+            paged && low == base && high == base + size && towc_fault_add(link, base, size);
+        unsigned kind = paged ? PAGED : towc_track_begin(low, high) ? TRACKED : MANAGED;
+        status = paged && !added ? CUDA_ERROR_NOT_SUPPORTED : mirror_enlist(link, base, size, kind);
         if (status != CUDA_SUCCESS && added) {
             towc_fault_remove(base);
         }
-        if (status != CUDA_SUCCESS && watched) {
+        if (status != CUDA_SUCCESS && paged) {
             drop_pages(low, high);
         }
     }
     tow_mutex_unlock(&make_lock);
     if (status == CUDA_SUCCESS && (how & TOW_MANAGED_TOLD) != 0) {
-        status = mirror_tell(link, base, size, watched);
+        status = mirror_tell(link, base, size, paged);
     }
     return status;
 }

@@ -36,12 +36,12 @@ bool towc_mirror_lend(struct towc_link *link, uint64_t base, uint64_t size, uint
 /* The end of that for a region that stays registered: it is staged and mirrored from now on. */
 void towc_mirror_unlend(const struct towc_region *region);
 enum {
-    TOW_MANAGED_WATCHED = 1, /* as client/hostmem/fault.h does; else it is compared */
-    TOW_MANAGED_TOLD = 2, /* the worker does not know yet that it is to be mirrored (a __managed__
-                             variable), and what it has there may not be zeros */
+    TOW_MANAGED_PAGED = 1, /* as client/hostmem/fault.h does; else it is compared */
+    TOW_MANAGED_TOLD = 2,  /* the worker does not know yet that it is to be mirrored (a __managed__
+                              variable), and what it has there may not be zeros */
 };
 /* Puts memory of this process behind managed memory that the worker has at [base, base + size) and
- * mirrors it. CUDA_ERROR_NOT_SUPPORTED if it cannot be watched. */
+ * mirrors it. CUDA_ERROR_NOT_SUPPORTED if it cannot be demand-paged. */
 CUresult towc_mirror_managed(struct towc_link *link, uint64_t base, uint64_t size, unsigned how);
 /* Ends the mirroring of what begins at `base`; the worker's mapping goes too. */
 CUresult towc_mirror_remove(uint64_t base, uint64_t size);
@@ -58,7 +58,8 @@ CUresult towc_mirror_push_all(struct towc_link *link);
  * does. */
 CUresult towc_mirror_push_function(struct towc_link *link);
 /* The program may look at what the GPU wrote from now on: the worker has sent it, or memory that is
- * watched is fetched anew. Call behind every synchronising reply and before a host function. */
+ * demand-paged is fetched anew. Call behind every synchronising reply and before a host function.
+ */
 void towc_mirror_stale_all(struct towc_link *link);
 static inline void towc_mirror_stale(struct towc_link *link)
 {

@@ -35,7 +35,7 @@ struct exported {
     struct exported *next;
     struct towc_link *link; /* borrowed: links stay */
     struct tow_token token;
-    int watch; /* owned: the file, opened once more */
+    int probe; /* owned: the file, opened once more */
 };
 
 /* Process-wide: descriptors are the process's; each names its link. */
@@ -56,10 +56,10 @@ static void shareable_forget(struct towc_link *link, const struct tow_token *tok
 }
 
 /* Nobody has the program's descriptor any more. */
-static bool is_closed(int watch)
+static bool is_closed(int probe)
 {
     struct flock whole = {.l_type = F_RDLCK, .l_whence = SEEK_SET};
-    return fcntl(watch, F_OFD_GETLK, &whole) == 0 && whole.l_type == F_UNLCK;
+    return fcntl(probe, F_OFD_GETLK, &whole) == 0 && whole.l_type == F_UNLCK;
 }
 
 void towc_shareable_sweep(void)
@@ -73,7 +73,7 @@ void towc_shareable_sweep(void)
     tow_mutex_lock(&exports.lock);
     for (struct exported **at = &exports.list; *at != NULL;) {
         struct exported *e = *at;
-        if (is_closed(e->watch)) {
+        if (is_closed(e->probe)) {
             *at = e->next;
             e->next = closed;
             closed = e;
@@ -87,42 +87,42 @@ void towc_shareable_sweep(void)
         struct exported *e = closed;
         closed = e->next;
         shareable_forget(e->link, &e->token);
-        close(e->watch);
+        close(e->probe);
         free(e);
     }
 }
 
 /* Opens the file once more, if there are descriptors to spare: one costs the program nothing then.
  */
-static int open_watch(int fd)
+static int open_probe(int fd)
 {
     char path[40];
     struct rlimit limit;
     struct flock whole = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
     snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
-    int watch = open(path, O_RDONLY | O_CLOEXEC);
-    if (watch >= 0 &&
-        (getrlimit(RLIMIT_NOFILE, &limit) != 0 || (rlim_t)watch >= limit.rlim_cur / 2 ||
+    int probe = open(path, O_RDONLY | O_CLOEXEC);
+    if (probe >= 0 &&
+        (getrlimit(RLIMIT_NOFILE, &limit) != 0 || (rlim_t)probe >= limit.rlim_cur / 2 ||
          fcntl(fd, F_OFD_SETLK, &whole) != 0)) {
-        close(watch);
-        watch = -1;
+        close(probe);
+        probe = -1;
     }
-    return watch;
+    return probe;
 }
 
-/* Without a watch the server keeps the export to the session's end. */
-static void watch_export(struct towc_link *link, const struct tow_token *token, int fd)
+/* Without a probe the server keeps the export to the session's end. */
+static void probe_export(struct towc_link *link, const struct tow_token *token, int fd)
 {
-    int watch = open_watch(fd);
-    struct exported *e = watch >= 0 ? malloc(sizeof *e) : NULL;
+    int probe = open_probe(fd);
+    struct exported *e = probe >= 0 ? malloc(sizeof *e) : NULL;
     if (e == NULL) {
-        if (watch >= 0) {
-            close(watch);
+        if (probe >= 0) {
+            close(probe);
         }
         return;
     }
     tow_mutex_lock(&exports.lock);
-    *e = (struct exported){exports.list, link, *token, watch};
+    *e = (struct exported){exports.list, link, *token, probe};
     exports.list = e;
     atomic_store_explicit(&exports.any, true, memory_order_relaxed);
     tow_mutex_unlock(&exports.lock);
@@ -202,7 +202,7 @@ static CUresult export_handle(unsigned fn, uint64_t handle, void *out,
         shareable_forget(link, &token);
         return CUDA_ERROR_OPERATING_SYSTEM;
     }
-    watch_export(link, &token, fd);
+    probe_export(link, &token, fd);
     *(int *)out = fd;
     return CUDA_SUCCESS;
 }

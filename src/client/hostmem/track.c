@@ -44,7 +44,7 @@ static int uffd = -1;
 static int pagemap = -1;
 static atomic_bool refused;
 
-static bool track_watch(uint64_t low, uint64_t high)
+static bool track_protect(uint64_t low, uint64_t high)
 {
     struct uffdio_register reg = {.range = {low, high - low}, .mode = UFFDIO_REGISTER_MODE_WP};
     return ioctl(uffd, UFFDIO_REGISTER, &reg) == 0;
@@ -61,7 +61,7 @@ static bool try_out(void)
     }
     uint64_t low = (uint64_t)(uintptr_t)pages, high = low + 2 * page, at = low;
     struct towc_track_run runs[2];
-    bool works = track_watch(low, high);
+    bool works = track_protect(low, high);
     *(volatile uint8_t *)(pages + page) = 1;
     /* The first time it tells of pages, too, that nobody has touched. */
     works = works && towc_track_next(&at, high, runs, 2) == 1 && runs[0].high == high;
@@ -91,7 +91,7 @@ static void track_begin(void)
 bool towc_track_begin(uint64_t low, uint64_t high)
 {
     pthread_once(&once, track_begin);
-    if (!atomic_load(&refused) && low < high && !track_watch(low, high)) {
+    if (!atomic_load(&refused) && low < high && !track_protect(low, high)) {
         tow_log(TOW_AREA_CLIENT, TOW_LOG_INFO, "managed memory is compared from now on: %s",
                 strerror(errno));
         atomic_store(&refused, true);

@@ -190,8 +190,8 @@ struct towc_link_handlers {
     int (*done)(struct towc_link *link, const struct tow_done *done);
 
     /* Around calls after which the host sees what kernels wrote: before, while memory is mirrored,
-     * what the program changed is sent; after, while managed memory is watched, what is here is
-     * old. */
+     * what the program changed is sent; after, while managed memory is demand-paged, what is here
+     * is old. */
     CUresult (*before_shown)(struct towc_link *link);
     void (*after_shown)(struct towc_link *link);
     /* A call of this context failed; CUDA_ERROR_NOT_READY is no failure. */

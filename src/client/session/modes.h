@@ -20,7 +20,7 @@ extern atomic_uint towc_captures;
 extern atomic_uint towc_mirror_count;
 extern atomic_uint towc_mirror_candidates;
 
-/* How many pieces of managed memory are watched (client/hostmem/fault.h). */
+/* How many pieces of managed memory are demand-paged (client/hostmem/fault.h). */
 extern atomic_uint towc_fault_count;
 
 #endif

@@ -30,7 +30,7 @@ enum {
     STATUS_MAX = 1 << 20,
     NUMBERS_MS = 200, /* how long a report may wait for new numbers of the GPUs */
     STARTS_MIN = 4,   /* workers that may start at once; more where there are more cores */
-    WATCH_MS = 500,   /* how often a watched process is asked for where there are no pidfds */
+    MONITOR_MS = 500, /* how often a monitored process is asked for where there are no pidfds */
 };
 
 /* Whose event a poll entry is. */
@@ -53,7 +53,7 @@ struct server {
     uid_t owner;     /* who runs this server */
     struct tows_gauge gauge;
     int signals;    /* owned: a signalfd */
-    int watched;    /* owned: a pidfd; -1: none */
+    int monitored;  /* owned: a pidfd; -1: none */
     bool announced; /* READY was said */
     bool failed;    /* the first worker could not start: end with an error */
     bool stop;
@@ -624,7 +624,7 @@ static unsigned fill_polls(struct server *server, int *ret_timeout_ms)
 {
     unsigned count = add_poll(server, 0, server->signals, POLLIN, (struct source){0});
     int64_t wake_ns = TOW_TIME_FOREVER;
-    count = add_poll(server, count, server->watched, POLLIN, (struct source){0});
+    count = add_poll(server, count, server->monitored, POLLIN, (struct source){0});
     count = add_poll(server, count, tows_gauge_fd(&server->gauge), POLLIN, (struct source){0});
     for (struct tows_worker *worker = server->pool.workers; worker != NULL; worker = worker->next) {
         count = add_poll(server, count, worker->control, POLLIN, (struct source){.worker = worker});
@@ -648,8 +648,8 @@ static unsigned fill_polls(struct server *server, int *ret_timeout_ms)
     if (server->pool.retry_ns != 0 && server->pool.retry_ns < wake_ns) {
         wake_ns = server->pool.retry_ns;
     }
-    if (server->config.watch_pid != 0 && server->watched < 0) {
-        int64_t moment = tow_time_deadline(WATCH_MS * TOW_TIME_MS);
+    if (server->config.watch_pid != 0 && server->monitored < 0) {
+        int64_t moment = tow_time_deadline(MONITOR_MS * TOW_TIME_MS);
         wake_ns = moment < wake_ns ? moment : wake_ns;
     }
     int64_t left = tow_time_left(wake_ns);
@@ -660,14 +660,14 @@ static unsigned fill_polls(struct server *server, int *ret_timeout_ms)
 }
 
 /* The program whose private server this is has ended. */
-static bool watched_has_ended(struct server *server)
+static bool monitored_has_ended(struct server *server)
 {
     if (server->config.watch_pid == 0) {
         return false;
     }
-    if (server->watched >= 0) {
-        struct pollfd watched = {.fd = server->watched, .events = POLLIN};
-        return poll(&watched, 1, 0) == 1;
+    if (server->monitored >= 0) {
+        struct pollfd monitored = {.fd = server->monitored, .events = POLLIN};
+        return poll(&monitored, 1, 0) == 1;
     }
     return kill((pid_t)server->config.watch_pid, 0) != 0 && errno == ESRCH;
 }
@@ -717,7 +717,7 @@ static void listener_run(struct server *server)
         tows_gauge_hear(&server->gauge);
         take_signals(server);
         listener_announce(server);
-        if (watched_has_ended(server) || (server->draining && listener_is_dry(server))) {
+        if (monitored_has_ended(server) || (server->draining && listener_is_dry(server))) {
             server->stop = true;
         }
     }
@@ -729,7 +729,7 @@ int tows_listener_main(const struct tows_config *config, int argc, char **argv)
     server.config = *config;
     server.argc = argc;
     server.argv = argv;
-    server.watched = -1;
+    server.monitored = -1;
     server.started_ns = tow_time_now_ns();
     int error = open_signals(&server);
     if (error < 0) {
@@ -737,7 +737,7 @@ int tows_listener_main(const struct tows_config *config, int argc, char **argv)
         return 1;
     }
     if (config->watch_pid != 0) {
-        server.watched = (int)syscall(SYS_pidfd_open, (pid_t)config->watch_pid, 0);
+        server.monitored = (int)syscall(SYS_pidfd_open, (pid_t)config->watch_pid, 0);
     }
     server.owner = geteuid();
     long cores = sysconf(_SC_NPROCESSORS_ONLN);
@@ -767,8 +767,8 @@ int tows_listener_main(const struct tows_config *config, int argc, char **argv)
     free(server.polls);
     free(server.sources);
     close(server.signals);
-    if (server.watched >= 0) {
-        close(server.watched);
+    if (server.monitored >= 0) {
+        close(server.monitored);
     }
     return error < 0 || server.failed ? 1 : 0;
 }

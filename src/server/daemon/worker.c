@@ -125,19 +125,19 @@ void tows_worker_code_cache(const struct tows_config *config, char *ret_path, si
     }
 }
 
-static int watched = -1; /* the client's connection, once more; the watcher's */
+static int monitored = -1; /* the client's connection, once more; the monitor's */
 
 /* A client that has said goodbye keeps its end open until this process has ended. From now on the
- * watcher gives the session its grace time; the client does not see this. */
+ * monitor gives the session its grace time; the client does not see this. */
 static void client_leaves(void)
 {
-    shutdown(watched, SHUT_RD);
+    shutdown(monitored, SHUT_RD);
 }
 
 /* Sees to it that a worker never outlives its client by more than the grace time, whatever its
  * session is stuck in (a kernel that never ends, for example): the driver frees all that a dead
  * process had. */
-static void *watch_client(void *arg)
+static void *monitor_client(void *arg)
 {
     int fd = *(int *)arg;
     struct pollfd poll_fd = {.fd = fd, .events = POLLRDHUP};
@@ -262,7 +262,7 @@ static int worker_serve(const struct tows_config *config, struct tow_backend *ba
                         struct tows_session_stats *stats, const struct tows_worker_msg *request,
                         const char *code_cache, int fd)
 {
-    watched = dup(fd);
+    monitored = dup(fd);
     char why[TOW_WHY_MAX];
     struct tow_line *line;
     int error = tow_line_from_fd(fd, (enum tow_transport_kind)request->transport,
@@ -271,11 +271,11 @@ static int worker_serve(const struct tows_config *config, struct tow_backend *ba
         tow_log(TOW_AREA_SERVER, TOW_LOG_WARN, "%s: %s", request->peer, why);
         return error;
     }
-    pthread_t watcher;
-    if (watched < 0 || tow_thread_start("tow-watch", watch_client, &watched, &watcher) < 0) {
+    pthread_t monitor;
+    if (monitored < 0 || tow_thread_start("tow-watch", monitor_client, &monitored, &monitor) < 0) {
         tow_log(TOW_AREA_SERVER, TOW_LOG_WARN, "no thread for watching the client can be had");
     } else {
-        pthread_detach(watcher);
+        pthread_detach(monitor);
     }
     /* Threads of the session may still look at these when this one has left. */
     static struct tows_session_options options;
