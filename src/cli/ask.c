@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "base/buf.h"
-#include "base/doc.h"
+#include "base/json_read.h"
 #include "transport/address.h"
 
 static int ask_each(char *addresses, bool json, tow_ask_show *show)

@@ -14,7 +14,7 @@
 
 #include "base/clock.h"
 #include "cli/cli.h"
-#include "base/doc.h"
+#include "base/json_read.h"
 
 enum { LINE_MAX_BYTES = 4096, ARGS_MAX = 32 };
 

@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "base/buf.h"
-#include "base/json.h"
+#include "base/json_write.h"
 #include "cli/cli.h"
 
 static int bench_show_compare(const void *a, const void *b)

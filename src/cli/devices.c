@@ -4,7 +4,7 @@
 
 #include <stdio.h>
 
-#include "base/doc.h"
+#include "base/json_read.h"
 
 static void devices_show(const char *address, const struct tow_json_doc *doc)
 {
@@ -30,7 +30,7 @@ static void devices_show(const char *address, const struct tow_json_doc *doc)
     }
 }
 
-static int devices_run(int argc, char **argv)
+static int devices_main(int argc, char **argv)
 {
     return tow_ask_main(argc, argv, devices_show);
 }
@@ -44,5 +44,5 @@ const struct tow_command tow_command_devices = {
             "  towline devices -s tcp://one:4837,tcp://two:4837\n"
             "\n"
             "Without -s: TOWLINE_SERVER, then the config file, then this machine's own socket.\n",
-    .run = devices_run,
+    .run = devices_main,
 };

@@ -145,7 +145,7 @@ static int start_private(const char *bin_dir, const char *device, bool quiet, ch
     return 0;
 }
 
-static int run_run(int argc, char **argv)
+static int run_main(int argc, char **argv)
 {
     struct tow_flags flags = {argc, argv, 1};
     const char *server = NULL, *device = NULL;
@@ -260,5 +260,5 @@ const struct tow_command tow_command_run = {
         "look inside:\n"
         "TOWLINE_LOG=info, TOWLINE_TRACE=FILE (every call), TOWLINE_STATS=FILE (counts, at "
         "exit).\n",
-    .run = run_run,
+    .run = run_main,
 };

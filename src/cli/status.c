@@ -4,7 +4,7 @@
 
 #include <stdio.h>
 
-#include "base/doc.h"
+#include "base/json_read.h"
 
 static void status_show(const char *address, const struct tow_json_doc *doc)
 {
@@ -55,7 +55,7 @@ static void status_show(const char *address, const struct tow_json_doc *doc)
     }
 }
 
-static int status_run(int argc, char **argv)
+static int status_main(int argc, char **argv)
 {
     return tow_ask_main(argc, argv, status_show);
 }
@@ -76,5 +76,5 @@ const struct tow_command tow_command_status = {
             "address on a\n"
             "network. Root and the user who runs the server see all, through a unix socket.\n"
             "Without -s: TOWLINE_SERVER, then the config file, then this machine's own socket.\n",
-    .run = status_run,
+    .run = status_main,
 };

@@ -6,7 +6,7 @@
 
 #include "wire/limits.h"
 
-static int version_run(int argc, char **argv)
+static int version_main(int argc, char **argv)
 {
     printf("towline %s, protocol %u\n", TOWLINE_VERSION, TOW_PROTOCOL_MAX);
     return 0;
@@ -17,5 +17,5 @@ const struct tow_command tow_command_version = {
     .summary = "print the version of Towline and of its protocol",
     .help = "towline version: prints the version of Towline and of its protocol.\n"
             "A server tells its own in `towline status --json`.\n",
-    .run = version_run,
+    .run = version_main,
 };

@@ -11,7 +11,7 @@
 
 #include "base/buf.h"
 #include "base/clock.h"
-#include "base/doc.h"
+#include "base/json_read.h"
 #include "base/log.h"
 #include "transport/address.h"
 #include "transport/choose.h"

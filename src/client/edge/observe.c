@@ -15,7 +15,7 @@
 #include "base/buf.h"
 #include "base/clock.h"
 #include "base/file.h"
-#include "base/json.h"
+#include "base/json_write.h"
 #include "base/log.h"
 #include "base/thread.h"
 #include "client/session/state.h"

@@ -5,7 +5,7 @@
 #include <errno.h>
 #include <stdio.h>
 
-#include "base/json.h"
+#include "base/json_write.h"
 #include "gen/core.h"
 #include "gen/device.h"
 

@@ -10,7 +10,7 @@
 #include <stdint.h>
 #include <sys/types.h>
 
-#include "base/json.h"
+#include "base/json_write.h"
 
 struct tows_gauge_page;
 

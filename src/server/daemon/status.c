@@ -6,7 +6,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
-#include "base/json.h"
+#include "base/json_write.h"
 
 static double seconds_since(int64_t moment_ns)
 {

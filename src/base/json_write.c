@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The JSON writer: places commas and escapes what needs it. */
-#include "base/json.h"
+#include "base/json_write.h"
 
 #include <assert.h>
 #include <errno.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The JSON reader: one pass over hostile text, bounded in depth and in values. */
-#include "base/doc.h"
+#include "base/json_read.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -23,7 +23,7 @@ static void skip_space(struct reader *r)
     }
 }
 
-static bool doc_take(struct reader *r, char c)
+static bool json_read_take(struct reader *r, char c)
 {
     skip_space(r);
     if (r->at < r->end && *r->at == c) {
@@ -79,7 +79,7 @@ static int read_hex4(struct reader *r, unsigned *ret_code)
 /* The strings together are never longer than the text they come from. */
 static int read_string(struct reader *r, const char **ret_text)
 {
-    if (!doc_take(r, '"')) {
+    if (!json_read_take(r, '"')) {
         return -EPROTO;
     }
     char *out = r->doc->strings + r->string_used;
@@ -122,11 +122,11 @@ static int read_container(struct reader *r, uint32_t index, bool object)
     if (++r->depth > TOW_JSON_NESTING_MAX) {
         return -E2BIG;
     }
-    if (!doc_take(r, closer)) {
+    if (!json_read_take(r, closer)) {
         do {
             const char *key = NULL;
             int error = object ? read_string(r, &key) : 0;
-            if (error == 0 && object && !doc_take(r, ':')) {
+            if (error == 0 && object && !json_read_take(r, ':')) {
                 error = -EPROTO;
             }
             if (error == 0) {
@@ -135,8 +135,8 @@ static int read_container(struct reader *r, uint32_t index, bool object)
             if (error < 0) {
                 return error;
             }
-        } while (doc_take(r, ','));
-        if (!doc_take(r, closer)) {
+        } while (json_read_take(r, ','));
+        if (!json_read_take(r, closer)) {
             return -EPROTO;
         }
     }

@@ -10,8 +10,8 @@
  *
  * Every writer takes a key, NULL inside an array and at the top. The first failure sticks.
  */
-#ifndef TOW_BASE_JSON_H
-#define TOW_BASE_JSON_H
+#ifndef TOW_BASE_JSON_WRITE_H
+#define TOW_BASE_JSON_WRITE_H
 
 #include "base/buf.h"
 

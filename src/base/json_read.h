@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Reads one JSON text into a flat list of values; what comes from a server is not trusted. */
-#ifndef TOW_BASE_DOC_H
-#define TOW_BASE_DOC_H
+#ifndef TOW_BASE_JSON_READ_H
+#define TOW_BASE_JSON_READ_H
 
 #include <stdbool.h>
 #include <stddef.h>

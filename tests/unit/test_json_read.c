@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/doc.h"
+#include "base/json_read.h"
 
 static const char text[] = "{\"a\": [1, -2.5, {\"b\": \"x\\\"y\\u0041\\n\"}], \"t\": true, \"n\": "
                            "null, \"e\": {}, \"s\": \"\"}";

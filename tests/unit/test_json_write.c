@@ -2,7 +2,7 @@
 /* The JSON writer: commas, nesting, escapes. */
 #include "cmocka_all.h"
 
-#include "base/json.h"
+#include "base/json_write.h"
 
 #include <errno.h>
 #include <math.h>
