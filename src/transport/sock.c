@@ -272,7 +272,7 @@ static int sock_await_sent(struct sock_line *sock, int64_t deadline_ns)
         .waits = &sock->ctl.producer_waits,
         .base = atomic_load(&sock->ctl.head) - capacity,
         .need = capacity,
-        .capacity = capacity,
+        .capacity = UINT64_MAX, /* others may send more: the tail passes what was the head */
         .spin = &spin,
         .sleeps = &line->out_sleeps,
         .spins = &line->out_spins,
@@ -521,11 +521,21 @@ static void set_option(int fd, int level, int option, int value)
     setsockopt(fd, level, option, &value, sizeof value);
 }
 
+void tow_sock_widen(int fd)
+{
+    int now = 0;
+    socklen_t length = sizeof now;
+    /* The kernel shows twice what was asked for. */
+    if (getsockopt(fd, SOL_SOCKET, SO_SNDBUF, &now, &length) != 0 || now < 2 * UNIX_BUFFER) {
+        set_option(fd, SOL_SOCKET, SO_SNDBUF, UNIX_BUFFER);
+        set_option(fd, SOL_SOCKET, SO_SNDBUFFORCE, UNIX_BUFFER);
+    }
+}
+
 static void sock_tune(int fd, bool tcp)
 {
     if (!tcp) {
-        set_option(fd, SOL_SOCKET, SO_SNDBUF, UNIX_BUFFER);
-        set_option(fd, SOL_SOCKET, SO_SNDBUFFORCE, UNIX_BUFFER);
+        tow_sock_widen(fd);
         return;
     }
     /* No buffer sizes for tcp: setting one ends the kernel's own tuning, which goes further. */

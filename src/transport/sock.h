@@ -22,6 +22,10 @@ int tow_sock_poll(int fd, short events, int64_t deadline_ns);
 struct sockaddr;
 int tow_sock_connect(int fd, const struct sockaddr *address, unsigned length, int64_t deadline_ns);
 
+/* Gives a unix socket a large buffer, if it has none yet; as large as root may, where it is root.
+ */
+void tow_sock_widen(int fd);
+
 /* Sets or clears O_NONBLOCK. */
 int tow_sock_set_blocking(int fd, bool blocking);
 

@@ -221,6 +221,9 @@ int tow_listener_accept(struct tow_listener *listener, int *ret_fd, char *ret_pe
     if (fd < 0) {
         return -errno;
     }
+    if (listener->kind != TOW_TRANSPORT_TCP) {
+        tow_sock_widen(fd); /* whoever serves it may not have the right to */
+    }
     tow_sock_describe(fd, ret_peer, TOW_ADDRESS_MAX);
     *ret_fd = fd;
     return 0;

@@ -149,6 +149,8 @@ class Server:
         self.log_path = self.folder / "log"
         self.listen = listen if listen is not None else [f"unix://{self.socket}", "tcp://127.0.0.1:0"]
         self.flags = [f"--listen={address}" for address in self.listen] + list(flags)
+        if device and "/" in str(device) and os.path.exists(device):
+            device = shutil.copy(device, self.folder)  # root's workers cannot look into a checkout that is another user's
         if device:
             self.flags.append(f"--device={device}")
         if device == "soft" and not any("soft-memory" in flag for flag in flags):

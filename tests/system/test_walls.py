@@ -91,9 +91,19 @@ def a_worker_inherits_nothing():
     t.check(not names & {"WALLS_SECRET", "LANG", "PATH", "USER", "SHELL"}, f"a worker's environment has {sorted(names)}")
 
 
+LIBC = ctypes.CDLL(None, use_errno=True)
+
+
+def filters():
+    """Whether a filter of system calls can be had here."""
+    number = {"x86_64": 317, "aarch64": 277}.get(os.uname().machine)
+    action = ctypes.c_uint32(0x00050000)  # SECCOMP_RET_ERRNO
+    return number is not None and LIBC.syscall(number, 2, 0, ctypes.byref(action)) == 0
+
+
 def landlock():
     """The version of this kernel's Landlock; 0: it has none."""
-    return max(0, ctypes.CDLL(None, use_errno=True).syscall(444, None, ctypes.c_size_t(0), 1))
+    return max(0, LIBC.syscall(444, None, ctypes.c_size_t(0), 1))
 
 
 @t.test(60)
@@ -114,11 +124,13 @@ def a_worker_connects_nowhere():
 
 @t.test(60)
 def a_worker_makes_no_system_call_but_those_of_the_list():
+    if not filters():
+        raise t.Skip("no filter of system calls can be had here")
     said, _ = taken()
     t.equal(said["Seccomp"], "2", "seccomp's mode")
     check_refused(said, ("signal-worker", "signal-listener", "limit-of-worker", "connect-tcp", "connect-unix", "start-program",
                          "fork", "show-itself", "new-namespace", "become-another"))
-    t.equal((said["own-signal"], said["own-thread"]), ("yes", "yes"), "a signal to itself, a thread of its own")
+    t.equal([said[name] for name in ("own-signal", "own-thread", "own-slack")], ["yes"] * 3, "what it may do to itself")
 
 
 @t.test(60)
@@ -137,7 +149,8 @@ def without_walls_the_log_says_so():
     # And the stranger's tries are such as succeed where nothing stands in the way.
     could = {"environment-of-worker", "environment-of-listener", "signal-worker", "signal-listener", "own-signal",
              "limit-of-worker", "open-file", "make-file", "connect-tcp", "connect-unix", "start-program", "fork", "show-itself",
-             "new-namespace", "own-thread"}
+             "own-thread", "own-slack"}
+    could |= {"new-namespace"} if LIBC.unshare(0) == 0 else set()  # containers refuse even this
     if t.sees_all_processes():
         could |= {"memory-of-worker", "memory-of-listener", "read-worker", "read-listener", "trace-worker",
                   "descriptor-of-worker", "descriptor-of-listener"}

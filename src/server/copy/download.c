@@ -16,6 +16,7 @@
 #include "gen/event.h"
 #include "gen/stream.h"
 #include "server/copy/pinned.h"
+#include "server/session/ending.h"
 #include "server/session/session.h"
 #include "server/copy/copy_3d.h"
 #include "server/copy/share.h"
@@ -303,6 +304,8 @@ void tows_copy_download_async(struct tows_serve *call, const struct tows_async_d
     copies->pending_end = &download->next;
     atomic_fetch_add(&copies->pending_count, 1);
     tow_mutex_unlock(&copies->lock);
+    /* The end of its context may have looked before it was in the list, and takes it from there. */
+    tows_ending_tell(call->session);
 }
 
 static struct copy_state *copies_under_way(struct tows_session *session)

@@ -78,6 +78,7 @@ static const struct {
     {"/dev/nvidia-caps-imex-channels", SEE | DEVICE},
     {"/dev/nvhost*", DEVICE}, /* Jetson */
     {"/dev/nvmap", DEVICE},
+    {"/dev/dxg", DEVICE}, /* WSL */
     {"/dev/nvgpu", SEE | DEVICE},
     {"/dev/null", DEVICE},
     {"/dev/zero", DEVICE},
@@ -213,6 +214,7 @@ static void allow_all(const struct landlock *landlock, const struct tows_config 
     }
     if (strchr(config->device, '/') != NULL) {
         allow_library(landlock, config->device);
+        allow_listed(landlock);
     } else if (strcmp(config->device, "soft") != 0 && strcmp(config->device, "dry") != 0) {
         allow_library(landlock, "/usr/lib/x86_64-linux-gnu/libcuda.so.1");
         allow_library(landlock, "/usr/lib/aarch64-linux-gnu/libcuda.so.1");

@@ -129,7 +129,8 @@ static void seccomp_fill(struct program *program)
     CHOSEN(program, SYS_tgkill, 0, true, self);
     CHOSEN(program, SYS_prlimit64, 0, true, 0, self);
     CHOSEN(program, SYS_socketpair, 0, true, AF_UNIX);
-    CHOSEN(program, SYS_prctl, 0, true, PR_SET_NAME, PR_GET_NAME, PR_GET_DUMPABLE, NAME_MAPPING);
+    CHOSEN(program, SYS_prctl, 0, true, PR_SET_NAME, PR_GET_NAME, PR_GET_DUMPABLE, NAME_MAPPING,
+           PR_SET_TIMERSLACK); /* session/watch.c */
     /* No signals by way of descriptors, nothing typed into the terminal that the log goes to. */
     CHOSEN(program, SYS_fcntl, 1, false, F_SETOWN, F_SETOWN_EX, F_SETSIG);
     CHOSEN(program, SYS_ioctl, 1, false, FIOSETOWN, SIOCSPGRP, TIOCSTI, TIOCLINUX, TIOCSETD);

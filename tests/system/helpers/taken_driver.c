@@ -181,6 +181,7 @@ static void try_all(void)
     tell("signal-worker", kill(worker, 0));
     tell("signal-listener", kill(listener, 0));
     tell("own-signal", kill(getpid(), 0));
+    tell("own-slack", prctl(PR_SET_TIMERSLACK, 50000UL));
     tell("open-file", try_open("", 0, aims[A_FILE] + 1, O_RDONLY));
     tell("make-file", try_open(aims[FOLDER], 0, "made", O_RDWR | O_CREAT));
     tell("connect-tcp", try_connect((struct sockaddr *)&tcp, sizeof tcp));

@@ -151,8 +151,9 @@ static CUresult export_offer(struct exported *e)
     struct tow_backend_token token;
     uint64_t serial = e->serial;
     int fd = fcntl(e->fd, F_DUPFD_CLOEXEC, 0);
+    int error = fd >= 0 ? 0 : -errno;
     tow_mutex_unlock(&tow_soft.lock);
-    int error = fd >= 0 ? tow_soft_ipc_offer(fd, &token) : -errno;
+    error = fd >= 0 ? tow_soft_ipc_offer(fd, &token) : error;
     if (fd >= 0) {
         close(fd);
     }
