@@ -103,6 +103,11 @@ static int config_complain(char *why, size_t size, int error, const char *format
     return error;
 }
 
+bool tows_config_wants_soft(const struct tows_config *config)
+{
+    return strcmp(config->device, "soft") == 0 || strcmp(config->device, "dry") == 0;
+}
+
 void tows_config_defaults(struct tows_config *config)
 {
     memset(config, 0, sizeof *config);

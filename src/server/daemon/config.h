@@ -53,6 +53,8 @@ struct tows_config {
 enum tows_config_outcome { TOW_CONFIG_GO, TOW_CONFIG_HELP, TOW_CONFIG_VERSION };
 
 void tows_config_defaults(struct tows_config *config);
+/* Whether it names the software GPU; without a name it is taken where no other works. */
+bool tows_config_wants_soft(const struct tows_config *config);
 
 /* Defaults, then the config file, then the flags. Positive: enum tows_config_outcome. -EINVAL (or
  * another error) with one sentence in `why`. */

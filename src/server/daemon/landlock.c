@@ -215,7 +215,7 @@ static void allow_all(const struct landlock *landlock, const struct tows_config 
     if (strchr(config->device, '/') != NULL) {
         allow_library(landlock, config->device);
         allow_listed(landlock);
-    } else if (strcmp(config->device, "soft") != 0 && strcmp(config->device, "dry") != 0) {
+    } else if (!tows_config_wants_soft(config)) {
         allow_library(landlock, "/usr/lib/x86_64-linux-gnu/libcuda.so.1");
         allow_library(landlock, "/usr/lib/aarch64-linux-gnu/libcuda.so.1");
         allow_library(landlock, "/usr/lib64/libcuda.so.1");

@@ -154,10 +154,9 @@ static void choose_compile_cache(const struct tows_config *config, char *ret_pat
 {
     char base[TOW_CONFIG_TEXT_MAX];
     const char *chosen = getenv("CUDA_CACHE_PATH");
-    bool soft = strcmp(config->device, "soft") == 0 || strcmp(config->device, "dry") == 0;
     snprintf(base, sizeof base, "%s", config->cache_dir);
     ret_path[0] = '\0';
-    if (soft) {
+    if (tows_config_wants_soft(config)) {
         return;
     }
     if (chosen != NULL) {

@@ -73,7 +73,7 @@ static int open_backend(const struct tows_config *config, struct tow_backend *re
                         char *why, size_t why_size)
 {
     const char *device = config->device;
-    if (strcmp(device, "soft") == 0 || strcmp(device, "dry") == 0) {
+    if (tows_config_wants_soft(config)) {
         return open_soft(config, ret_backend, why, why_size);
     }
     if (strcmp(device, "cuda") == 0) {
