@@ -4,13 +4,9 @@
 #ifndef TOW_TESTS_FAKE_SESSION_H
 #define TOW_TESTS_FAKE_SESSION_H
 
-#include <pthread.h>
 #include <stdlib.h>
 
-#include "base/mutex.h"
-#include "base/thread.h"
 #include "server/session/session.h"
-#include "wire/limits.h"
 
 /* The driver is borrowed, and so is the line, which may be NULL. A failed allocation ends the test.
  */
@@ -28,18 +24,7 @@ static inline struct tows_session *fake_session_make(struct tow_driver *driver,
     session->options = &options;
     session->stats = &stats;
     session->line = line;
-    session->client_threads.table = calloc(TOW_THREADS_MAX + 1, sizeof(void *));
-    tow_mutex_init(&session->lead.lock, SERVER_LEAD);
-    pthread_cond_init(&session->lead.free, NULL);
-    tow_mutex_init(&session->reply_lock, SERVER_REPLY);
-    tow_mutex_init(&session->client_threads.lock, SERVER_THREADS);
-    tow_mutex_init(&session->transfers.lock, SERVER_TRANSFERS);
-    tow_cond_init(&session->transfers.changed);
-    tow_mutex_init(&session->families.lock, SERVER_FAMILIES);
-    tows_completion_init(&session->completion);
-    tows_hold_init(&session->hold);
-    tows_ending_init(&session->ending);
-    if (session->client_threads.table == NULL || tows_handles_init(&session->handles) != 0) {
+    if (tows_session_init(session) != 0) {
         abort();
     }
     return session;
@@ -47,19 +32,7 @@ static inline struct tows_session *fake_session_make(struct tow_driver *driver,
 
 static inline void fake_session_end(struct tows_session *session)
 {
-    tows_session_end_states(session);
-    tows_session_end_threads(session);
-    tows_handles_fini(&session->handles);
-    tows_hold_fini(&session->hold);
-    tows_ending_fini(&session->ending);
-    tows_completion_fini(&session->completion);
-    tow_mutex_fini(&session->families.lock);
-    pthread_cond_destroy(&session->transfers.changed);
-    tow_mutex_fini(&session->transfers.lock);
-    tow_mutex_fini(&session->client_threads.lock);
-    tow_mutex_fini(&session->reply_lock);
-    pthread_cond_destroy(&session->lead.free);
-    tow_mutex_fini(&session->lead.lock);
+    tows_session_fini(session);
     free(session);
 }
 

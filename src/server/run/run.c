@@ -77,23 +77,9 @@ static void print_to(struct tow_backend *backend, struct tows_session *session)
 static void session_destroy(struct tows_session *session)
 {
     tow_lanes_destroy(session->lanes);
-    tows_hold_fini(&session->hold);
-    tows_ending_fini(&session->ending);
     tows_transfer_end_all(session);
     tows_link_state_end(session); /* before the images that links hold */
-    tows_session_end_states(session);
-    tows_session_end_threads(session);
-    tows_handles_fini(&session->handles);
-    tows_completion_fini(&session->completion);
-    tow_mutex_fini(&session->lead.lock);
-    pthread_cond_destroy(&session->lead.free);
-    tow_mutex_fini(&session->reply_lock);
-    tow_mutex_fini(&session->client_threads.lock);
-    tow_mutex_fini(&session->transfers.lock);
-    pthread_cond_destroy(&session->transfers.changed);
-    tow_mutex_fini(&session->side.lock);
-    pthread_cond_destroy(&session->side.changed);
-    tow_mutex_fini(&session->families.lock);
+    tows_session_fini(session);
     free(session);
 }
 
@@ -111,22 +97,8 @@ static int session_create(struct tow_line *line, struct tow_backend *backend,
     session->options = options;
     session->stats = options->stats != NULL ? options->stats : &session->own_stats;
     session->on_end = tows_session_release;
-    tows_completion_init(&session->completion);
-    tows_hold_init(&session->hold);
-    tows_ending_init(&session->ending);
-    tow_mutex_init(&session->lead.lock, SERVER_LEAD);
-    pthread_cond_init(&session->lead.free, NULL);
-    tow_mutex_init(&session->reply_lock, SERVER_REPLY);
-    tow_mutex_init(&session->client_threads.lock, SERVER_THREADS);
-    tow_mutex_init(&session->transfers.lock, SERVER_TRANSFERS);
-    tow_cond_init(&session->transfers.changed);
-    tow_mutex_init(&session->side.lock, SERVER_SIDE);
-    tow_cond_init(&session->side.changed);
-    tow_mutex_init(&session->families.lock, SERVER_FAMILIES);
     tows_serve_add_all(session->table);
-    session->client_threads.table = calloc(TOW_THREADS_MAX + 1, sizeof(void *));
-    int error =
-        session->client_threads.table == NULL ? -ENOMEM : tows_handles_init(&session->handles);
+    int error = tows_session_init(session);
     if (error < 0) {
         session_destroy(session);
         return error;

@@ -9,6 +9,7 @@
 #include <sys/uio.h>
 
 #include "base/mutex.h"
+#include "base/thread.h"
 #include "gen/context.h"
 #include "transport/lanes.h"
 #include "wire/frame.h"
@@ -20,6 +21,43 @@ static _Thread_local struct {
     uint32_t context;
     unsigned ended; /* the session's contexts_ended then */
 } current;
+
+int tows_session_init(struct tows_session *session)
+{
+    tows_completion_init(&session->completion);
+    tows_hold_init(&session->hold);
+    tows_ending_init(&session->ending);
+    tow_mutex_init(&session->lead.lock, SERVER_LEAD);
+    pthread_cond_init(&session->lead.free, NULL);
+    tow_mutex_init(&session->reply_lock, SERVER_REPLY);
+    tow_mutex_init(&session->client_threads.lock, SERVER_THREADS);
+    tow_mutex_init(&session->transfers.lock, SERVER_TRANSFERS);
+    tow_cond_init(&session->transfers.changed);
+    tow_mutex_init(&session->side.lock, SERVER_SIDE);
+    tow_cond_init(&session->side.changed);
+    tow_mutex_init(&session->families.lock, SERVER_FAMILIES);
+    session->client_threads.table = calloc(TOW_THREADS_MAX + 1, sizeof(void *));
+    return session->client_threads.table == NULL ? -ENOMEM : tows_handles_init(&session->handles);
+}
+
+void tows_session_fini(struct tows_session *session)
+{
+    tows_session_end_states(session);
+    tows_session_end_threads(session);
+    tows_handles_fini(&session->handles);
+    tows_hold_fini(&session->hold);
+    tows_ending_fini(&session->ending);
+    tows_completion_fini(&session->completion);
+    tow_mutex_fini(&session->lead.lock);
+    pthread_cond_destroy(&session->lead.free);
+    tow_mutex_fini(&session->reply_lock);
+    tow_mutex_fini(&session->client_threads.lock);
+    tow_mutex_fini(&session->transfers.lock);
+    pthread_cond_destroy(&session->transfers.changed);
+    tow_mutex_fini(&session->side.lock);
+    pthread_cond_destroy(&session->side.changed);
+    tow_mutex_fini(&session->families.lock);
+}
 
 void *tows_session_make_state(struct tows_session *session, const struct tows_family_ops *ops)
 {

@@ -193,6 +193,11 @@ void *tows_session_make_state(struct tows_session *session, const struct tows_fa
 /* The session has ended: ends them all, in the order of their numbers. */
 void tows_session_end_states(struct tows_session *session);
 
+/* Makes what every session has, in a struct of zeros; 0 or -ENOMEM. */
+int tows_session_init(struct tows_session *session);
+/* Ends what families keep, the threads' and the rest; also if it is half made. */
+void tows_session_fini(struct tows_session *session);
+
 /* Sends a frame of the server's own (PRINT, CALLBACK, DATA ...): `body` gets no header. */
 int tows_session_send(struct tows_session *session, uint16_t kind, uint16_t thread,
                       uint32_t context, uint32_t seq, const void *body, size_t size);
