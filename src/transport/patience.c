@@ -14,7 +14,7 @@
 #define ASK_NS TOW_TIME_S        /* how long nothing is heard before the listener is asked */
 #define LONG_NS (5 * TOW_TIME_S) /* after which the user is told */
 
-/* A listener keeps an answered stranger for 2 s (server/daemon/pending_conn.c). */
+/* A listener keeps an answered stranger for 2 s (server/door/pending_conn.c). */
 #define RETRY_NS (3 * TOW_TIME_S)
 #define PAUSE_MIN_NS (50 * TOW_TIME_MS)
 #define PAUSE_MAX_NS (500 * TOW_TIME_MS)

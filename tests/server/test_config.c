@@ -8,7 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "server/daemon/config.h"
+#include "server/config/config.h"
 
 static int load(struct tows_config *config, char *why, const char *const *flags)
 {

@@ -8,7 +8,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "server/daemon/door.h"
+#include "server/door/door.h"
 
 static struct tows_door door;
 

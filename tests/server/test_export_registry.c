@@ -8,7 +8,7 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-#include "server/daemon/export_registry.h"
+#include "server/pool/export_registry.h"
 
 static struct tows_export_registry exports;
 static char ann, bob; /* sessions */

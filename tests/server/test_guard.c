@@ -13,7 +13,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "server/daemon/guard.h"
+#include "server/worker/guard.h"
 #include "gen/graph.h"
 #include "gen/interop.h"
 #include "gen/memory.h"

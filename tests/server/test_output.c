@@ -9,7 +9,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
-#include "server/daemon/output.h"
+#include "server/worker/output.h"
 
 static char got[512];
 static atomic_size_t got_size;

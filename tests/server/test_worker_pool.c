@@ -11,8 +11,8 @@
 #include <unistd.h>
 
 #include "base/clock.h"
-#include "server/daemon/worker_pool.h"
-#include "server/daemon/worker_msg.h"
+#include "server/pool/worker_pool.h"
+#include "server/worker/worker_msg.h"
 #include "transport/transport.h"
 
 static struct tows_worker_pool pool;

@@ -15,7 +15,7 @@ PAGES = [t.ROOT / "docs" / "wire-format.md", *sorted((t.ROOT / "docs" / "wire").
 # Where the constants and structs are that the pages name.
 SOURCES = [*(t.ROOT / "src" / "wire").glob("*.h"), *(t.ROOT / "src" / "transport").glob("*.h"),
            *(t.ROOT / "src" / name for name in ("base/clock.h", "base/hash.h", "wire/diff.c", "transport/shm.c",
-                                                "transport/patience.c", "server/daemon/pending_conn.c", "server/run/side.c"))]
+                                                "transport/patience.c", "server/door/pending_conn.c", "server/run/side.c"))]
 SIZES = {"char": 1, "u8": 1, "u16": 2, "u32": 4, "i32": 4, "u64": 8, "i64": 8}
 UNITS = {"KiB": 1 << 10, "MiB": 1 << 20, "ms": 10**6, "s": 10**9}
 

@@ -35,7 +35,7 @@ MAY_CALL = {
     "src/base/mutex.h": {name: "the order of locks is kept here" for name in (
         "pthread_mutex_lock", "pthread_mutex_trylock", "pthread_rwlock_rdlock", "pthread_rwlock_wrlock", "pthread_cond_wait",
         "pthread_cond_timedwait")},
-    "src/server/daemon/worker.c": {"alloca": "the stack is to grow: grow_stack()"},
+    "src/server/worker/worker.c": {"alloca": "the stack is to grow: grow_stack()"},
 }
 
 # Naps: file, how many, and what is waited for that cannot tell us. For a thread of ours there is a condition variable or a
@@ -50,10 +50,10 @@ NAPS = {
     "src/nvml/state.c": (1, "another process's report"),
     "src/server/copy/download.c": (1, "an event of the GPU's"),
     "src/server/copy/upload.c": (2, "an event of the GPU's"),
-    "src/server/daemon/worker_pool.c": (1, "workers' processes, with a limit"),
+    "src/server/pool/worker_pool.c": (1, "workers' processes, with a limit"),
     "src/server/daemon/gauge.c": (1, "time: questions keep their distance"),
     "src/server/daemon/listener.c": (1, "descriptors that others have"),
-    "src/server/daemon/worker.c": (1, "time: a session that has no client any more gets some"),
+    "src/server/worker/worker.c": (1, "time: a session that has no client any more gets some"),
     "src/transport/hook.c": (1, "time: a line is made slow"),
     "src/transport/patience.c": (1, "a server that is not there yet"),
     "src/transport/sock.c": (1, "a queue of the kernel's, which cannot be polled"),
@@ -65,7 +65,7 @@ BARE_LOCKS = {
     "src/backend/soft/engine/work.c", "src/backend/soft/ground/index.c", "src/client/code/legacy.c", "src/client/code/symbol.c",
     "src/client/copy/copy_pool.c", "src/client/edge/core.c", "src/client/hostmem/fault.c", "src/client/hostmem/mirror.c",
     "src/client/hostmem/region.c", "src/client/stream/context.c", "src/ptx/decode/atomics.c", "src/server/code/link_state.c",
-    "src/server/daemon/output.c",
+    "src/server/worker/output.c",
 }
 
 

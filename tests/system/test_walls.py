@@ -14,7 +14,7 @@ import towtest as t  # noqa: E402
 
 HELPERS = t.ROOT / "tests" / "system" / "helpers"
 REFUSED = {"EACCES", "EPERM"}
-LIST = t.ROOT / "src" / "server" / "daemon" / "syscalls.def"
+LIST = t.ROOT / "src" / "server" / "walls" / "syscalls.def"
 OUTSIDE = set("""accept accept4 bind bpf chdir chroot clone clone3 connect execve execveat fchdir fcntl fork fsopen init_module ioctl
     io_uring_enter io_uring_register io_uring_setup kcmp keyctl kill listen mknod mknodat mount move_pages open_by_handle_at
     perf_event_open personality pidfd_getfd pidfd_open pidfd_send_signal pivot_root prctl prlimit64 process_madvise process_vm_readv

@@ -17,12 +17,12 @@
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/log.h"
-#include "server/daemon/worker_pool.h"
-#include "server/daemon/door.h"
-#include "server/daemon/pending_conn.h"
+#include "server/pool/worker_pool.h"
+#include "server/door/door.h"
+#include "server/door/pending_conn.h"
 #include "server/daemon/status.h"
 #include "server/daemon/systemd.h"
-#include "server/daemon/walls.h"
+#include "server/walls/walls.h"
 #include "wire/control.h"
 
 enum {

@@ -4,7 +4,7 @@
 #ifndef TOW_SERVER_LISTENER_H
 #define TOW_SERVER_LISTENER_H
 
-#include "server/daemon/config.h"
+#include "server/config/config.h"
 
 /* Listens until SIGTERM or SIGINT; the program's exit code. `argc`, `argv` are read again at
  * SIGHUP. */

@@ -5,9 +5,9 @@
 #include <string.h>
 
 #include "base/log.h"
-#include "server/daemon/config.h"
+#include "server/config/config.h"
 #include "server/daemon/listener.h"
-#include "server/daemon/worker.h"
+#include "server/worker/worker.h"
 #include "wire/limits.h"
 
 int main(int argc, char **argv)

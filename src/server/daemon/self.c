@@ -12,11 +12,11 @@
 #include "base/log.h"
 #include "base/mutex.h"
 #include "base/thread.h"
-#include "server/daemon/config.h"
-#include "server/daemon/export_registry.h"
+#include "server/config/config.h"
+#include "server/pool/export_registry.h"
 #include "server/run/run.h"
 #include "server/session/session.h"
-#include "server/daemon/worker.h"
+#include "server/worker/worker.h"
 
 struct self {
     struct tow_line *line; /* owned */

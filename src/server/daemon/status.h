@@ -4,7 +4,7 @@
 #define TOW_SERVER_STATUS_H
 
 #include "base/buf.h"
-#include "server/daemon/worker_pool.h"
+#include "server/pool/worker_pool.h"
 #include "server/daemon/gauge.h"
 
 struct tows_status_source {

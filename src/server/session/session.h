@@ -39,7 +39,7 @@ struct tows_session_stats {
     char client[128]; /* written once, before started_ns */
 };
 
-/* Who keeps what sessions export: see server/daemon/export_registry.h. */
+/* Who keeps what sessions export: see server/pool/export_registry.h. */
 struct tows_export_ops {
     /* Takes the descriptor, also when it fails. */
     int (*keep)(int fd, struct tow_token *ret_token);

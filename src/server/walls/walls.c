@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Takes rights away from a worker, and says what could not be taken. */
-#include "server/daemon/walls.h"
+#include "server/walls/walls.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -17,8 +17,8 @@
 
 #include "base/file.h"
 #include "base/log.h"
-#include "server/daemon/landlock.h"
-#include "server/daemon/seccomp.h"
+#include "server/walls/landlock.h"
+#include "server/walls/seccomp.h"
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 #define TOW_WALLS_SANITIZED

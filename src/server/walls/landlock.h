@@ -8,7 +8,7 @@
 #ifndef TOW_SERVER_LANDLOCK_H
 #define TOW_SERVER_LANDLOCK_H
 
-#include "server/daemon/config.h"
+#include "server/config/config.h"
 
 /* What this kernel offers: 0: nothing, else the version of its interface (1: Linux 5.13). From 4 on
  * (6.7) TCP is closed, from 6 on (6.12) others cannot be signalled. */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Wraps driver functions whose arguments the driver would use unchecked. */
-#include "server/daemon/guard.h"
+#include "server/worker/guard.h"
 #include "base/mutex.h"
 #include "gen/graph.h"
 #include "gen/interop.h"

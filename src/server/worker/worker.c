@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A worker's life: backend, one connection, one session, the end. */
-#include "server/daemon/worker.h"
+#include "server/worker/worker.h"
 
 #include <alloca.h>
 #include <errno.h>
@@ -19,12 +19,12 @@
 #include "gen/context.h"
 #include "gen/core.h"
 #include "gen/device.h"
-#include "server/daemon/account.h"
-#include "server/daemon/describe.h"
-#include "server/daemon/guard.h"
-#include "server/daemon/output.h"
-#include "server/daemon/worker_msg.h"
-#include "server/daemon/walls.h"
+#include "server/worker/account.h"
+#include "server/worker/describe.h"
+#include "server/worker/guard.h"
+#include "server/worker/output.h"
+#include "server/worker/worker_msg.h"
+#include "server/walls/walls.h"
 #include "server/run/run.h"
 #include "server/session/session.h"
 #include "transport/transport.h"

@@ -4,7 +4,7 @@
 #define TOW_SERVER_WORKER_H
 
 #include "backend/backend.h"
-#include "server/daemon/config.h"
+#include "server/config/config.h"
 
 /* The worker's whole life; the program's exit code. */
 int tows_worker_main(const struct tows_config *config);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The table of settings, and how flags, files and defaults fill it. */
-#include "server/daemon/config.h"
+#include "server/config/config.h"
 
 #include <ctype.h>
 #include <errno.h>

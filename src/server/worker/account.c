@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Wraps the driver's allocating functions to count a session's device memory. */
-#include "server/daemon/account.h"
+#include "server/worker/account.h"
 #include "base/mutex.h"
 #include "gen/context.h"
 #include "gen/memory.h"

@@ -13,9 +13,9 @@
 #include <sys/resource.h>
 #include <sys/types.h>
 
-#include "server/daemon/config.h"
-#include "server/daemon/export_registry.h"
-#include "server/daemon/who.h"
+#include "server/config/config.h"
+#include "server/pool/export_registry.h"
+#include "server/login/who.h"
 #include "server/session/session.h"
 #include "transport/transport.h"
 

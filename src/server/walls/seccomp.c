@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Writes a worker's system call filter, by hand: a few tests of a number, then of an argument. */
-#include "server/daemon/seccomp.h"
+#include "server/walls/seccomp.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -36,7 +36,7 @@ static const int listed[] = {
 #else
 #define TOW_CALL_OLD(name)
 #endif
-#include "server/daemon/syscalls.def"
+#include "server/walls/syscalls.def"
 #undef TOW_CALL
 #undef TOW_CALL_OLD
 };

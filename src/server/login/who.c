@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Reads a peer's user or address from its socket. */
-#include "server/daemon/who.h"
+#include "server/login/who.h"
 
 #include <arpa/inet.h>
 #include <netinet/in.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Gives places to newcomers and takes them from those who need them least. */
-#include "server/daemon/door.h"
+#include "server/door/door.h"
 
 #include <errno.h>
 #include <stdlib.h>

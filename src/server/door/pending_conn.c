@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Reads a newcomer's first frame without blocking and decides what it wants. */
-#include "server/daemon/pending_conn.h"
+#include "server/door/pending_conn.h"
 
 #include <ctype.h>
 #include <errno.h>

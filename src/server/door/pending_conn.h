@@ -8,8 +8,8 @@
 #include <stdint.h>
 
 #include "base/buf.h"
-#include "server/daemon/worker_pool.h"
-#include "server/daemon/who.h"
+#include "server/pool/worker_pool.h"
+#include "server/login/who.h"
 #include "transport/transport.h"
 
 enum tows_pending_conn_state {

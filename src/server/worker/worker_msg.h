@@ -21,7 +21,7 @@ enum tows_worker_msg_what {
     TOW_WORKER_MSG_LANE = 4,   /* listener: a further connection of the session; the same */
     TOW_WORKER_MSG_WARM = 5, /* worker: may it make a context ahead; then, that it has. Listener: it
                           may (it gets no connection meanwhile) */
-    /* Worker: about descriptors for other sessions (server/daemon/export_registry.h). The first
+    /* Worker: about descriptors for other sessions (server/pool/export_registry.h). The first
      * descriptor that comes with it is a socket of which the worker has the other end: there it
      * gets one tows_worker_msg_answer. So threads ask at the same time, and whoever is never
      * answered reads an end of file. Without it, none is sent. */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The table of exported descriptors, by token and by session. */
-#include "server/daemon/export_registry.h"
+#include "server/pool/export_registry.h"
 
 #include <errno.h>
 #include <stdlib.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Redirects stdout and stderr of a worker into pipes and sends what comes to the client. */
-#include "server/daemon/output.h"
+#include "server/worker/output.h"
 
 #include <errno.h>
 #include <fcntl.h>

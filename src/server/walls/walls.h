@@ -7,7 +7,7 @@
 #ifndef TOW_SERVER_WALLS_H
 #define TOW_SERVER_WALLS_H
 
-#include "server/daemon/config.h"
+#include "server/config/config.h"
 
 enum { TOW_WALLS_ENVIRONMENT_MAX = 256 };
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Starts workers, hands them connections, hears from them and reaps them. */
-#include "server/daemon/worker_pool.h"
+#include "server/pool/worker_pool.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -18,8 +18,8 @@
 
 #include "base/clock.h"
 #include "base/log.h"
-#include "server/daemon/worker_msg.h"
-#include "server/daemon/walls.h"
+#include "server/worker/worker_msg.h"
+#include "server/walls/walls.h"
 
 enum {
     WORKER_ENV_MAX = 64,

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Makes a worker's Landlock rules, by system call numbers: not every C library knows them. */
-#include "server/daemon/landlock.h"
+#include "server/walls/landlock.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Writes a backend's GPUs as JSON. */
-#include "server/daemon/describe.h"
+#include "server/worker/describe.h"
 
 #include <errno.h>
 #include <stdio.h>

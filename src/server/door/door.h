@@ -11,8 +11,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "server/daemon/pending_conn.h"
-#include "server/daemon/who.h"
+#include "server/door/pending_conn.h"
+#include "server/login/who.h"
 
 /* One peer, for as long as it has places. */
 struct tows_caller {
