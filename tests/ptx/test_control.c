@@ -154,6 +154,42 @@ static void recursion_of_different_depth_works(void **state)
     machine_unload(&m);
 }
 
+/* A function of 8,192 registers that live at once takes a MiB, and calls may have 2 GiB together:
+ * a loop of calls has the same ones again and again. */
+static void a_call_that_returns_gives_its_registers_back(void **state)
+{
+    (void)state;
+    enum { REGISTERS = 8192, CALLS = 4096, TEXT = 1 << 20 };
+    char *text = malloc(TEXT);
+    size_t n =
+        (size_t)snprintf(text, TEXT,
+                         PTX_HEAD ".func (.param .b32 r) large(.param .b32 x)\n"
+                                  "{ .reg .b32 %%a<%d>; .reg .b32 %%s; .reg .pred %%p;\n"
+                                  "ld.param.b32 %%s, [x]; setp.ne.u32 %%p, %%s, 0; @%%p bra END;\n",
+                         REGISTERS);
+    for (int i = 0; i < REGISTERS; i++) {
+        n += (size_t)snprintf(text + n, TEXT - n, "add.u32 %%a%d, %%s, %d;\n", i, i);
+    }
+    for (int i = 0; i < REGISTERS; i++) {
+        n += (size_t)snprintf(text + n, TEXT - n, "add.u32 %%s, %%s, %%a%d;\n", i);
+    }
+    snprintf(text + n, TEXT - n,
+             "END: st.param.b32 [r], %%s; ret; }\n"
+             ".entry k(.param .u64 p0)\n{ %s mov.u32 %%r0, 0; mov.u32 %%r1, 0;\n"
+             "LOOP: { .param .b32 i; .param .b32 o; st.param.b32 [i], %%r1;\n"
+             "call.uni (o), large, (i); ld.param.b32 %%r2, [o]; } add.u32 %%r0, %%r0, %%r2;\n"
+             "add.u32 %%r1, %%r1, 1; setp.lt.u32 %%p0, %%r1, %d; @%%p0 bra LOOP;\n%s ret; }\n",
+             REGS, CALLS, STORE_R0);
+    machine_load(&m, text, true);
+    uint32_t *out = machine_alloc(&m, 4);
+    if (machine_run1(&m, "k", 1, 1, &(uint64_t){ARG(out)}, 1) != 0) {
+        fail_msg("%s", m.fault.message);
+    }
+    assert_int_equal(out[0], REGISTERS / 2 * (REGISTERS - 1) + CALLS / 2 * (CALLS - 1));
+    machine_unload(&m);
+    free(text);
+}
+
 static void indirect_calls_go_where_each_thread_says(void **state)
 {
     (void)state;
@@ -598,6 +634,7 @@ int main(void)
         cmocka_unit_test(direct_calls_pass_parameters),
         cmocka_unit_test(structs_pass_by_value),
         cmocka_unit_test(recursion_of_different_depth_works),
+        cmocka_unit_test(a_call_that_returns_gives_its_registers_back),
         cmocka_unit_test(indirect_calls_go_where_each_thread_says),
         cmocka_unit_test(a_bad_call_target_is_a_fault),
         cmocka_unit_test(shuffles_move_values),

@@ -97,6 +97,22 @@ def run_unreachable_unix_server():
     expect_failure("unix:///nonexistent/towline.sock", ["/nonexistent/towline.sock", "towlined"])
 
 
+@t.test()
+def a_program_may_have_a_long_name():
+    """argv[0] is whatever its parent says: `exec -a`, an interpreter with its whole command line there."""
+    with t.Server() as server:
+        env = t.clean_environment(TOWLINE_SERVER=server.address(), LD_LIBRARY_PATH=str(t.BUILD / "lib"))
+        holder = subprocess.Popen(["n" * 300, "leave"], executable=hold_program(), env=env, stdin=subprocess.PIPE,
+                                  stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        try:
+            t.equal(holder.stdout.readline(), "ready\n", "what it says first")
+            shown = [session["client"] for session in server.status()["sessions"]]
+            t.check(len(shown) == 1 and re.fullmatch("n{20,255}", shown[0]), f"names of programs: {shown}")
+        finally:
+            _, said = holder.communicate()
+        t.equal((holder.returncode, said), (0, ""), "how it ends, and what it says")
+
+
 @t.test(trees=ALL)
 def run_wrong_port():
     with socket.create_server(("127.0.0.1", 0)) as free:

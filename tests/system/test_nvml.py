@@ -312,6 +312,10 @@ equal((got[0].pid, got[0].memory, got[0].gi, got[0].ci), (os.getpid(), 5 << 20, 
 equal(got[0].name != b"", True); equal(got[1].pid, 0)
 count.value = 0; ok(compute(h, c.byref(count), got), 7); equal(count.value, 1)
 for other in (graphics, mps): count.value = 4; ok(other(h, c.byref(count), got)); equal(count.value, 0)
+# Programs for monitoring ask by name, in turns with other things.
+for name in ("nvmlDeviceGetGraphicsRunningProcesses_v3", "nvmlDeviceGetGraphicsRunningProcesses_v2", "nvmlDeviceGetGraphicsRunningProcesses"):
+    count.value = 4; ok(getattr(n, name)(h, c.byref(count), got)); equal(count.value, 0)
+mig = c.c_uint(9); ok(n.nvmlDeviceIsMigDeviceHandle(h, c.byref(mig))); equal(mig.value, 0)
 ok(compute(None, c.byref(count), got), 2)
 # It makes a set of events first; none ever comes.
 events, kinds, data = c.c_void_p(), c.c_ulonglong(9), (c.c_ubyte * 64)()

@@ -53,6 +53,18 @@ static void a_written_file_is_read_back_up_to_the_maximum(void **state)
     test_free(bytes);
 }
 
+/* A folder stands where the file is to be: whoever writes there is told, and finds nothing left. */
+static void what_cannot_be_replaced_is_told_and_leaves_nothing(void **state)
+{
+    char path[128];
+    snprintf(path, sizeof path, "%s/taken", folder);
+    assert_int_equal(mkdir(path, 0700), 0);
+    assert_int_equal(tow_file_write_atomic(path, "x", 1, 0600), -EISDIR);
+    assert_int_equal(rmdir(path), 0);
+    assert_int_equal(rmdir(folder), 0); /* the temporary file is gone as well */
+    assert_int_equal(mkdir(folder, 0700), 0);
+}
+
 static void files_without_a_size_are_read(void **state)
 {
     struct tow_buf buf;
@@ -102,6 +114,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(a_written_file_is_read_back_up_to_the_maximum, setup,
+                                        teardown),
+        cmocka_unit_test_setup_teardown(what_cannot_be_replaced_is_told_and_leaves_nothing, setup,
                                         teardown),
         cmocka_unit_test(files_without_a_size_are_read),
         cmocka_unit_test_setup_teardown(missing_folders_are_made, setup, teardown),

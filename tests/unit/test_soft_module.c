@@ -125,6 +125,14 @@ static void bad_images_are_refused_with_a_log(void **state)
     assert_true(result == CUDA_ERROR_INVALID_PTX || result == CUDA_ERROR_NOT_SUPPORTED);
     assert_non_null(strstr(log, "line 6"));
     assert_int_equal((size_t)values[1], strlen(log));
+    /* Where a function is called that no text defines. */
+    const char *lacking = ".version 8.0\n.target sm_80\n.address_size 64\n"
+                          ".extern .func absent();\n.visible .entry f()\n{\n  call absent;\n}\n";
+    values[1] = (void *)sizeof log;
+    assert_int_not_equal(tow_drive(cu, cuModuleLoadDataEx)(&module, lacking, 2, options, values),
+                         CUDA_SUCCESS);
+    assert_non_null(strstr(log, "'absent'"));
+    assert_non_null(strstr(log, "line 7"));
     FAILS(CUDA_ERROR_UNSUPPORTED_PTX_VERSION,
           tow_drive(cu, cuModuleLoadData)(&module,
                                           ".version 99.0\n.target sm_80\n.address_size 64\n"));

@@ -7,6 +7,7 @@
 #include "gen/memory.h"
 #include "gen/module.h"
 #include "gen/texture.h"
+#include "gen/vmm.h"
 
 /* read: out[y * 8 + x] = tex(x, y); fetch: out[x] = tex1Dfetch(x); write: surf(x, y) = y * 8 + x.
  */
@@ -205,6 +206,54 @@ static void an_array_lives_as_long_as_a_texture_of_another_context(void **state)
     assert_int_equal(after, before);
 }
 
+/* Memory for a tile of a layer; the array has as many layers as it is deep, or one. */
+static CUresult map_layer(CUarray sparse, CUmemGenericAllocationHandle memory, unsigned layer)
+{
+    CUDA_ARRAY_SPARSE_PROPERTIES tiles;
+    OK(tow_drive(cu, cuArrayGetSparseProperties)(&tiles, sparse));
+    CUarrayMapInfo info = {.resourceType = CU_RESOURCE_TYPE_ARRAY,
+                           .resource = {.array = sparse},
+                           .subresourceType = CU_ARRAY_SPARSE_SUBRESOURCE_TYPE_SPARSE_LEVEL,
+                           .memOperationType = CU_MEM_OPERATION_TYPE_MAP,
+                           .memHandleType = CU_MEM_HANDLE_TYPE_GENERIC,
+                           .memHandle = {.memHandle = memory},
+                           .deviceBitMask = 1};
+    info.subresource.sparseLevel.layer = layer;
+    info.subresource.sparseLevel.extentWidth = tiles.tileExtent.width;
+    info.subresource.sparseLevel.extentHeight = tiles.tileExtent.height;
+    info.subresource.sparseLevel.extentDepth = 1;
+    return tow_drive(cu, cuMemMapArrayAsync)(&info, 1, NULL);
+}
+
+static void memory_is_mapped_into_layers_that_there_are(void **state)
+{
+    (void)state;
+    CUmemAllocationProp prop = {.type = CU_MEM_ALLOCATION_TYPE_PINNED,
+                                .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE}};
+    prop.allocFlags.usage = CU_MEM_CREATE_USAGE_TILE_POOL;
+    CUmemGenericAllocationHandle memory;
+    OK(tow_drive(cu, cuMemCreate)(&memory, 2 << 20, &prop, 0));
+    CUDA_ARRAY3D_DESCRIPTOR desc = {.Width = 1024,
+                                    .Height = 1024,
+                                    .Depth = 3,
+                                    .Format = CU_AD_FORMAT_FLOAT,
+                                    .NumChannels = 1,
+                                    .Flags = CUDA_ARRAY3D_SPARSE | CUDA_ARRAY3D_LAYERED};
+    CUarray layers, plain;
+    OK(tow_drive(cu, cuArray3DCreate_v2)(&layers, &desc));
+    OK(map_layer(layers, memory, 0));
+    OK(map_layer(layers, memory, 2));
+    FAILS(CUDA_ERROR_INVALID_VALUE, map_layer(layers, memory, 3));
+    desc.Depth = 0;
+    desc.Flags = CUDA_ARRAY3D_SPARSE;
+    OK(tow_drive(cu, cuArray3DCreate_v2)(&plain, &desc));
+    OK(map_layer(plain, memory, 0));
+    FAILS(CUDA_ERROR_INVALID_VALUE, map_layer(plain, memory, 1));
+    OK(tow_drive(cu, cuArrayDestroy)(layers));
+    OK(tow_drive(cu, cuArrayDestroy)(plain));
+    OK(tow_drive(cu, cuMemRelease)(memory));
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, soft_teardown)
 
 int main(void)
@@ -214,6 +263,7 @@ int main(void)
         TEST(linear_memory_behind_a_texture_must_live),
         TEST(wrong_descriptions_are_refused),
         TEST(mipmaps_have_levels),
+        TEST(memory_is_mapped_into_layers_that_there_are),
         TEST(an_array_lives_as_long_as_a_texture_of_another_context),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

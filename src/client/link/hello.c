@@ -27,12 +27,14 @@ static const char *forwarded_value(const char *name)
 
 int towc_hello_make(unsigned slot, bool lanes, struct tow_preface *ret_hello)
 {
+    char program[TOW_HELLO_NAME_MAX]; /* whoever starts a program may call it what they like */
+    snprintf(program, sizeof program, "%s", program_invocation_short_name);
     struct tow_hello hello = {.version_min = TOW_PROTOCOL_MIN,
                               .version_max = TOW_PROTOCOL_MAX,
                               .capabilities = lanes ? TOW_CAN_LANES : 0,
                               .pid = (uint32_t)getpid(),
                               .slot = slot,
-                              .name = program_invocation_short_name,
+                              .name = program,
                               .token = getenv("TOWLINE_TOKEN"),
                               .release = TOWLINE_VERSION,
                               .functions = tow_travel_count,
