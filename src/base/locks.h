@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The order of all locks (base/locks.def), and its check. A thread takes a lock only while every
  * lock that it holds stands before that in the list; it holds no two of one row. In builds with
- * TOW_LOCKS_CHECKED (debug builds and ThreadSanitizer's) a thread remembers what it holds as
+ * TOW_LOCKS_CHECKED (debug builds and the sanitizers') a thread remembers what it holds as
  * a mask, and what breaks a rule ends the process with a sentence. Other builds have nothing of
  * this.
  */

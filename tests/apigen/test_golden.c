@@ -647,6 +647,7 @@ static void run_vector(const struct golden_vector *vector)
         golden_bare = bare != 0;
         minted = 0;
         /* Anew for each: what one hands out does not change the next one's bytes. */
+        tows_handles_fini(&session.handles);
         if (tows_handles_init(&session.handles) < 0) {
             abort();
         }
@@ -655,7 +656,6 @@ static void run_vector(const struct golden_vector *vector)
         if (driven == before) {
             golden_wrong("never reached the driver");
         }
-        tows_handles_fini(&session.handles);
     }
 }
 
@@ -671,9 +671,9 @@ static void run_generated(void)
     static const struct tows_session_options options = {.id = 1, .in_process = true};
     session.driver = &driver;
     session.options = &options;
-    tow_mutex_init(&session.client_threads.lock, SERVER_THREADS);
-    tow_mutex_init(&session.transfers.lock, SERVER_TRANSFERS);
-    tow_mutex_init(&session.families.lock, SERVER_FAMILIES);
+    if (tows_session_init(&session) < 0) {
+        abort();
+    }
     scripted = true;
     for (unsigned i = 0; golden_families[i] != NULL; i++) {
         for (const struct golden_vector *v = golden_families[i]->vectors; v->send != NULL; v++) {

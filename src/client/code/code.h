@@ -53,8 +53,8 @@ struct towc_kernel {
     char *name;                    /* owned, or the origin's; NULL: not to be found by name */
     struct towc_kernel *functions; /* owned: made of this CUkernel; guarded by the library's lock */
     struct towc_kernel *next; /* in `functions` or in a bucket; guarded by the library's lock */
-    struct towc_occupancy *occupancy;  /* owned; guarded by the library's lock */
-    struct towc_legacy_launch *legacy; /* owned; what cuParamSet* collected */
+    struct towc_occupancy *occupancy;            /* owned; guarded by the library's lock */
+    _Atomic(struct towc_legacy_launch *) legacy; /* owned; what cuParamSet* collected */
 };
 
 /* A variable of a module or a library, where it was found. */

@@ -19,9 +19,6 @@ struct towc_legacy_launch {
     uint8_t args[LEGACY_ARGS_MAX];
 };
 
-/* Process-wide: for a moment, once for each texture reference. */
-static struct tow_mutex create_lock = TOW_MUTEX(CLIENT_LEGACY); /* guards making the struct */
-
 /* As in CUDA, a function's settings are for one thread at a time. */
 static struct towc_legacy_launch *legacy_of(CUfunction handle)
 {
@@ -29,17 +26,20 @@ static struct towc_legacy_launch *legacy_of(CUfunction handle)
     if (function == NULL) {
         return NULL;
     }
-    tow_mutex_lock(&create_lock);
-    if (function->legacy == NULL) {
-        function->legacy = calloc(1, sizeof *function->legacy);
-        if (function->legacy != NULL) {
-            for (unsigned i = 0; i < 3; i++) {
-                function->legacy->block[i] = 1;
-            }
-        }
+    struct towc_legacy_launch *legacy = atomic_load(&function->legacy);
+    if (legacy != NULL) {
+        return legacy;
     }
-    tow_mutex_unlock(&create_lock);
-    return function->legacy;
+    struct towc_legacy_launch *made = malloc(sizeof *made);
+    if (made == NULL) {
+        return NULL;
+    }
+    *made = (struct towc_legacy_launch){.block = {1, 1, 1}};
+    if (!atomic_compare_exchange_strong(&function->legacy, &legacy, made)) {
+        free(made); /* another thread was faster */
+        return legacy;
+    }
+    return made;
 }
 
 CUresult towc_cuFuncSetBlockShape(CUfunction hfunc, int x, int y, int z)

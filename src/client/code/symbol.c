@@ -15,7 +15,9 @@ enum { NOWHERE = UINT32_MAX }; /* of a managed variable whose context has ended:
 
 /* Process-wide: for a moment, and rarely. Who asks for a managed variable while another thread does
  * finds all of it. */
-static struct tow_mutex adoption = TOW_MUTEX(CLIENT_SYMBOLS);
+static struct {
+    struct tow_mutex lock; /* guards the step from a variable that is not mirrored to one that is */
+} adoption = {.lock = TOW_MUTEX(CLIENT_SYMBOLS)};
 
 /* Of a variable the whole pages are demand-paged. What is left at its ends shares its pages with
  * others and is compared. */
@@ -128,9 +130,9 @@ static CUresult symbol_find(struct towc_library *library, struct towc_library *o
     CUresult status =
         symbol == NULL ? CUDA_ERROR_OUT_OF_MEMORY : symbol_ask(library, fn, name, symbol, &link);
     if (status == CUDA_SUCCESS && symbol->managed) {
-        tow_mutex_lock(&adoption);
+        tow_mutex_lock(&adoption.lock);
         status = symbol_adopt(link, owner->context, symbol->address, symbol->size);
-        tow_mutex_unlock(&adoption);
+        tow_mutex_unlock(&adoption.lock);
     }
     if (status != CUDA_SUCCESS) {
         free(symbol);

@@ -29,20 +29,23 @@ struct job {
     void *user;
     size_t count;
     atomic_size_t next;
-    unsigned inside; /* threads of the pool at work; guarded by lock */
+    unsigned inside; /* threads of the pool at work; guarded by work.lock */
     bool alone;      /* the pool is not at it */
 };
 
 /* Process-wide: the machine's processors are what is shared; one job at a time has them. */
-static struct tow_mutex caller_lock =
-    TOW_MUTEX(CLIENT_COPY_POOL_USER);                       /* held by the pool's user */
-static struct tow_mutex lock = TOW_MUTEX(CLIENT_COPY_POOL); /* guards job and its inside */
-static struct job *job;                                     /* on its caller's stack */
-static struct tally turn;                                   /* jobs */
-static _Atomic uint32_t left; /* futex: counts threads that left a job */
-static unsigned members;      /* guarded by caller_lock */
-static unsigned told_size;    /* 0: nobody said */
-static bool tried;            /* guarded by caller_lock */
+static struct {
+    struct tow_mutex lock; /* held by the pool's user; guards all below */
+    unsigned members;
+    bool tried;
+} pool = {.lock = TOW_MUTEX(CLIENT_COPY_POOL_USER)};
+static struct {
+    struct tow_mutex lock; /* guards the job and its inside */
+    struct job *job;       /* on its caller's stack */
+    struct tally turn;     /* jobs */
+    _Atomic uint32_t left; /* futex: counts threads that left a job */
+} work = {.lock = TOW_MUTEX(CLIENT_COPY_POOL)};
+static unsigned told_size; /* 0: nobody said */
 
 static void pool_work(struct job *on)
 {
@@ -91,23 +94,23 @@ static void *pool_member(void *arg)
 {
     uint32_t seen = (uint32_t)(uintptr_t)arg;
     for (;;) {
-        pool_await(&turn, seen);
-        seen = atomic_load(&turn.count);
-        tow_mutex_lock(&lock);
-        struct job *on = job;
+        pool_await(&work.turn, seen);
+        seen = atomic_load(&work.turn.count);
+        tow_mutex_lock(&work.lock);
+        struct job *on = work.job;
         if (on != NULL) {
             on->inside++;
         }
-        tow_mutex_unlock(&lock);
+        tow_mutex_unlock(&work.lock);
         if (on == NULL) {
             continue;
         }
         pool_work(on);
-        tow_mutex_lock(&lock);
+        tow_mutex_lock(&work.lock);
         on->inside--;
-        tow_mutex_unlock(&lock);
-        atomic_fetch_add(&left, 1);
-        tow_futex_wake(&left, 1, false);
+        tow_mutex_unlock(&work.lock);
+        atomic_fetch_add(&work.left, 1);
+        tow_futex_wake(&work.left, 1, false);
     }
     return NULL;
 }
@@ -115,20 +118,20 @@ static void *pool_member(void *arg)
 /* With the caller's lock: the pool, as large as this machine allows. */
 static void pool_gather(void)
 {
-    tried = true;
+    pool.tried = true;
     unsigned cpus = tow_cpu_count();
     unsigned wanted = told_size > 0         ? told_size
                       : cpus <= 2           ? 1
                       : cpus / 2 < POOL_MAX ? cpus / 2
                                             : POOL_MAX;
-    while (members + 1 < wanted) {
+    while (pool.members + 1 < wanted) {
         pthread_t thread;
         if (tow_thread_start("towline-copy", pool_member,
-                             (void *)(uintptr_t)atomic_load(&turn.count), &thread) < 0) {
+                             (void *)(uintptr_t)atomic_load(&work.turn.count), &thread) < 0) {
             return;
         }
         pthread_detach(thread);
-        members++;
+        pool.members++;
     }
 }
 
@@ -137,13 +140,13 @@ void towc_copy_pool_set_size(unsigned size)
     told_size = size;
 }
 
-/* True if it is free, and the caller's until caller_lock is unlocked. */
+/* True if it is free, and the caller's until pool.lock is unlocked. */
 static bool take_pool(void)
 {
-    if (!tow_mutex_try(&caller_lock)) {
+    if (!tow_mutex_try(&pool.lock)) {
         return false;
     }
-    if (!tried) {
+    if (!pool.tried) {
         pool_gather();
     }
     return true;
@@ -153,11 +156,11 @@ static bool take_pool(void)
 static void pool_begin(struct job *mine, bool alone)
 {
     mine->alone = alone || !take_pool();
-    if (!mine->alone && members > 0) {
-        tow_mutex_lock(&lock);
-        job = mine;
-        tow_mutex_unlock(&lock);
-        raise_to(&turn, atomic_load(&turn.count) + 1);
+    if (!mine->alone && pool.members > 0) {
+        tow_mutex_lock(&work.lock);
+        work.job = mine;
+        tow_mutex_unlock(&work.lock);
+        raise_to(&work.turn, atomic_load(&work.turn.count) + 1);
     }
 }
 
@@ -167,19 +170,19 @@ static void pool_end(struct job *mine)
     if (mine->alone) {
         return;
     }
-    tow_mutex_lock(&lock);
-    job = NULL;
+    tow_mutex_lock(&work.lock);
+    work.job = NULL;
     while (mine->inside > 0) {
-        uint32_t seen = atomic_load(&left);
-        tow_mutex_unlock(&lock);
-        for (unsigned i = 0; i < 4096 && atomic_load(&left) == seen; i++) {
+        uint32_t seen = atomic_load(&work.left);
+        tow_mutex_unlock(&work.lock);
+        for (unsigned i = 0; i < 4096 && atomic_load(&work.left) == seen; i++) {
             tow_thread_pause();
         }
-        tow_futex_wait(&left, seen, TOW_TIME_FOREVER, false);
-        tow_mutex_lock(&lock);
+        tow_futex_wait(&work.left, seen, TOW_TIME_FOREVER, false);
+        tow_mutex_lock(&work.lock);
     }
-    tow_mutex_unlock(&lock);
-    tow_mutex_unlock(&caller_lock);
+    tow_mutex_unlock(&work.lock);
+    tow_mutex_unlock(&pool.lock);
 }
 
 void towc_copy_pool_run(size_t count, void (*stripe)(void *user, size_t index), void *user)

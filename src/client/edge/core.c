@@ -33,14 +33,15 @@
 #include "wire/result.h"
 
 /* Process-wide: all servers of the program; the environment names them. */
-/* Guards all below, and changes of the list in session/state.c. */
-static struct tow_mutex connect_lock = TOW_MUTEX(CLIENT_CONNECT);
-static pid_t owner;           /* who connected */
-static bool initialised;      /* cuInit succeeded, in this process or the one it was forked from */
-static CUresult last_failure; /* of the last attempt to connect */
-static int64_t failed_ns;     /* when it was */
-static bool said;             /* the user was told why there is no server */
-static char why[TOW_WHY_MAX + 256];
+static struct {
+    struct tow_mutex lock; /* guards all below, and changes of the list in session/state.c */
+    pid_t owner;           /* who connected */
+    bool initialised;      /* cuInit succeeded, in this process or the one it was forked from */
+    CUresult last_failure; /* of the last attempt to connect */
+    int64_t failed_ns;     /* when it was */
+    bool said;             /* the user was told why there is no server */
+    char why[TOW_WHY_MAX + 256];
+} connecting = {.lock = TOW_MUTEX(CLIENT_CONNECT)};
 
 /* How long a failed attempt counts: a program that asks for the version and then initialises should
  * not wait for the same timeout twice. */
@@ -109,12 +110,12 @@ static void register_ends(void)
  * GPU: frameworks go on with the CPU then, and say nothing. */
 static CUresult which_server(char *servers)
 {
-    int choice = tow_choose_servers(servers, why, sizeof why);
+    int choice = tow_choose_servers(servers, connecting.why, sizeof connecting.why);
     if (choice != TOW_CHOICE_NONE) {
         return choice < 0 ? CUDA_ERROR_SYSTEM_NOT_READY : CUDA_SUCCESS;
     }
     snprintf(
-        why, sizeof why,
+        connecting.why, sizeof connecting.why,
         "no GPU server was named and none listens on this machine; set TOWLINE_SERVER (for example "
         "tcp://HOST:%d), or start the program with: towline run -- PROGRAM",
         TOW_DEFAULT_PORT);
@@ -134,7 +135,7 @@ static bool addresses_differ(const struct towc_link *link)
                 const struct tow_range *x = &a->ranges[i], *y = &b->ranges[j];
                 if (x->size > 0 && y->size > 0 && x->base < y->base + y->size &&
                     y->base < x->base + x->size) {
-                    snprintf(why, sizeof why,
+                    snprintf(connecting.why, sizeof connecting.why,
                              "the GPUs of %s and %s use the same addresses, so they cannot be used "
                              "together; "
                              "name one of the two servers",
@@ -154,11 +155,11 @@ static CUresult open_links(char *servers)
         struct towc_link *link = NULL;
         unsigned index = towc_client_link_count();
         if (index == TOW_SERVERS_MAX) {
-            snprintf(why, sizeof why, "TOWLINE_SERVER names more than %d servers.",
-                     TOW_SERVERS_MAX);
+            snprintf(connecting.why, sizeof connecting.why,
+                     "TOWLINE_SERVER names more than %d servers.", TOW_SERVERS_MAX);
             return CUDA_ERROR_NO_DEVICE;
         }
-        if (towc_link_open(address, index, &link, why, sizeof why) < 0) {
+        if (towc_link_open(address, index, &link, connecting.why, sizeof connecting.why) < 0) {
             return CUDA_ERROR_NO_DEVICE;
         }
         towc_region_attach(link);
@@ -187,10 +188,10 @@ static CUresult ensure_connected(void)
 {
     pid_t self = getpid();
     unsigned count = towc_client_link_count();
-    if (count > 0 && owner == self) {
+    if (count > 0 && connecting.owner == self) {
         return CUDA_SUCCESS;
     }
-    if (initialised) {
+    if (connecting.initialised) {
         return CUDA_ERROR_NOT_INITIALIZED;
     }
     if (count > 0) {
@@ -200,12 +201,13 @@ static CUresult ensure_connected(void)
         towc_client_links_clear();
         towc_devices_forget();
     }
-    if (last_failure != CUDA_SUCCESS && tow_time_now_ns() - failed_ns < failure_lasts_ns) {
-        return last_failure;
+    if (connecting.last_failure != CUDA_SUCCESS &&
+        tow_time_now_ns() - connecting.failed_ns < failure_lasts_ns) {
+        return connecting.last_failure;
     }
     towc_link_handle(&link_handlers);
     char servers[TOW_SERVERS_TEXT_MAX];
-    why[0] = '\0';
+    connecting.why[0] = '\0';
     CUresult status = which_server(servers);
     if (status == CUDA_SUCCESS) {
         status = open_links(servers);
@@ -218,17 +220,17 @@ static CUresult ensure_connected(void)
             towc_link_close(towc_client_link_at(i));
         }
         towc_client_links_clear();
-        failed_ns = tow_time_now_ns();
+        connecting.failed_ns = tow_time_now_ns();
     }
-    last_failure = status;
-    owner = self;
+    connecting.last_failure = status;
+    connecting.owner = self;
     return status;
 }
 
 static void forked_child(void)
 {
     /* Another thread of the parent may have held it. */
-    tow_mutex_init(&connect_lock, CLIENT_CONNECT);
+    tow_mutex_init(&connecting.lock, CLIENT_CONNECT);
     tow_locks_forget();
 }
 
@@ -257,23 +259,23 @@ CUresult towc_cuInit(unsigned int Flags)
     if (state == CUDA_SUCCESS || state == CUDA_ERROR_DEINITIALIZED) {
         return state;
     }
-    tow_mutex_lock(&connect_lock);
+    tow_mutex_lock(&connecting.lock);
     CUresult status = ensure_connected();
-    if (status == CUDA_SUCCESS && !initialised) {
+    if (status == CUDA_SUCCESS && !connecting.initialised) {
         towc_logs_begin();
         towc_launch_wishes();
         pthread_atfork(NULL, NULL, forked_child);
         towc_thread_at_end(thread_ends);
         register_ends();
         towc_client_phase_begin();
-        initialised = true;
+        connecting.initialised = true;
     }
-    bool say = status != CUDA_SUCCESS && why[0] != '\0' && !said;
+    bool say = status != CUDA_SUCCESS && connecting.why[0] != '\0' && !connecting.said;
     if (say) {
-        said = true;
-        tow_log(TOW_AREA_CLIENT, TOW_LOG_ERROR, "%s", why);
+        connecting.said = true;
+        tow_log(TOW_AREA_CLIENT, TOW_LOG_ERROR, "%s", connecting.why);
     }
-    tow_mutex_unlock(&connect_lock);
+    tow_mutex_unlock(&connecting.lock);
     return status;
 }
 
@@ -288,11 +290,11 @@ CUresult towc_cuDriverGetVersion(int *driverVersion)
     } else {
         /* Runtimes ask before cuInit. The answer is the server's; without one this library's own,
          * and cuInit will say what is wrong. */
-        tow_mutex_lock(&connect_lock);
+        tow_mutex_lock(&connecting.lock);
         if (ensure_connected() == CUDA_SUCCESS) {
             version = towc_device_driver_version();
         }
-        tow_mutex_unlock(&connect_lock);
+        tow_mutex_unlock(&connecting.lock);
     }
     *driverVersion = version;
     return CUDA_SUCCESS;

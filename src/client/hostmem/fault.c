@@ -60,7 +60,7 @@ struct range {
     struct range *previous, *next; /* with something here, of its link */
 };
 
-/* Of one link, guarded by the lock. */
+/* Of one link, guarded by watched.lock. */
 struct towc_faults {
     struct range *first, *last; /* ranges of which something is here; a push begins with the first
                                    and puts what it has seen behind the last */
@@ -69,11 +69,14 @@ struct towc_faults {
 };
 
 /* Process-wide: addresses are the process's; each range names its link. */
-static struct tow_mutex lock = TOW_MUTEX(CLIENT_FAULTS); /* never held while sending, nor while an
-                                                            absent block is touched */
-static pthread_cond_t moved = PTHREAD_COND_INITIALIZER;  /* with lock: nothing is MOVING any more */
-static struct tow_tree ranges;                           /* guarded by lock; of all links */
-static uint64_t serials;                                 /* guarded by lock */
+static struct {
+    struct tow_mutex lock;  /* guards all below, and links' faults; never held while sending, nor
+                             * while an absent block is touched */
+    pthread_cond_t moved;   /* nothing is MOVING any more */
+    struct tow_tree ranges; /* of all links */
+    uint64_t serials;
+    bool said; /* that memory cannot be moved: one line is enough */
+} watched = {.lock = TOW_MUTEX(CLIENT_FAULTS), .moved = PTHREAD_COND_INITIALIZER};
 
 /* Process-wide: the kernel has one userfaultfd of the process for us, and one thread serves it. */
 static pthread_once_t once = PTHREAD_ONCE_INIT;
@@ -219,12 +222,12 @@ bool towc_fault_wanted(struct towc_link *link, uint64_t size)
     if (uffd < 0 || towc_link_listen(link) < 0) {
         return false;
     }
-    tow_mutex_lock(&lock);
+    tow_mutex_lock(&watched.lock);
     if (link->faults == NULL) {
         link->faults = calloc(1, sizeof *link->faults);
     }
     bool known = link->faults != NULL;
-    tow_mutex_unlock(&lock);
+    tow_mutex_unlock(&watched.lock);
     towc_side_open(link);
     return known && towc_side_is_open(link);
 }
@@ -234,7 +237,7 @@ bool towc_fault_wanted(struct towc_link *link, uint64_t size)
 /* With the lock held. */
 static struct range *fault_find(uint64_t address)
 {
-    struct range *r = (struct range *)tow_tree_floor(&ranges, address);
+    struct range *r = (struct range *)tow_tree_floor(&watched.ranges, address);
     return r != NULL && address - r->base < r->size ? r : NULL;
 }
 
@@ -297,39 +300,39 @@ bool towc_fault_add(struct towc_link *link, uint64_t base, uint64_t size)
                         .size = size,
                         .states = states,
                         .ahead = 1};
-    tow_mutex_lock(&lock);
-    r->serial = ++serials;
+    tow_mutex_lock(&watched.lock);
+    r->serial = ++watched.serials;
     r->made = link->faults->pushes;
-    tow_tree_insert(&ranges, &r->node);
-    tow_mutex_unlock(&lock);
+    tow_tree_insert(&watched.ranges, &r->node);
+    tow_mutex_unlock(&watched.lock);
     atomic_fetch_add(&towc_fault_count, 1);
     return true;
 }
 
 void towc_fault_told(uint64_t base, bool blank)
 {
-    tow_mutex_lock(&lock);
+    tow_mutex_lock(&watched.lock);
     struct range *r = fault_find(base);
     if (r != NULL) {
         r->filled = !blank;
         r->zeros = blank;
     }
-    tow_mutex_unlock(&lock);
+    tow_mutex_unlock(&watched.lock);
 }
 
 void towc_fault_remove(uint64_t base)
 {
-    tow_mutex_lock(&lock);
+    tow_mutex_lock(&watched.lock);
     struct range *gone = fault_find(base);
     gone = gone != NULL && gone->base == base ? gone : NULL;
     if (gone != NULL) {
-        tow_tree_remove(&ranges, &gone->node);
+        tow_tree_remove(&watched.ranges, &gone->node);
         if (gone->here > 0) {
             fault_unlist(gone);
         }
     }
-    pthread_cond_broadcast(&moved);
-    tow_mutex_unlock(&lock);
+    pthread_cond_broadcast(&watched.moved);
+    tow_mutex_unlock(&watched.lock);
     if (gone != NULL) {
         atomic_fetch_sub(&towc_fault_count, 1);
         if (gone->known != NULL) {
@@ -442,11 +445,11 @@ static void fault_arrive(struct range *r, size_t first, size_t n, const uint8_t 
 /* Somebody waits for the memory at `address`. */
 static void fault_serve(uint64_t address)
 {
-    tow_mutex_lock(&lock);
+    tow_mutex_lock(&watched.lock);
     struct range *r = fault_find(address);
     for (;;) {
         while (r != NULL && r->states[(address - r->base) / BLOCK] == MOVING) {
-            tow_mutex_wait(&lock, &moved);
+            tow_mutex_wait(&watched.lock, &watched.moved);
             r = fault_find(address);
         }
         size_t block = r != NULL ? (address - r->base) / BLOCK : 0;
@@ -461,9 +464,9 @@ static void fault_serve(uint64_t address)
         struct towc_link *link = r->link;
         uint64_t serial = r->serial, epoch = link->faults->epoch, at = r->base + block * BLOCK;
         size_t size = bytes_of(r, block, n);
-        tow_mutex_unlock(&lock);
+        tow_mutex_unlock(&watched.lock);
         bool known = fault_fetch(link, at, size);
-        tow_mutex_lock(&lock);
+        tow_mutex_lock(&watched.lock);
         r = fault_find(address);
         if (r != NULL && r->serial == serial && link->faults->epoch == epoch) {
             /* A program whose server is lost goes on with zeros; its calls say what happened. */
@@ -477,7 +480,7 @@ static void fault_serve(uint64_t address)
             r->expected = block; /* the same again: it had been synchronised meanwhile */
         }
     }
-    tow_mutex_unlock(&lock);
+    tow_mutex_unlock(&watched.lock);
     uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE);
     towc_fault_wake(address & ~(page - 1), page);
 }
@@ -549,9 +552,8 @@ static bool begin_run(struct range *r, struct run *run)
         return whole;
     }
     run->bytes = at;
-    static bool said; /* Process-wide: one line is enough. Guarded by lock. */
-    if (!said) {
-        said = true;
+    if (!watched.said) {
+        watched.said = true;
         tow_log(TOW_AREA_CLIENT, TOW_LOG_WARN,
                 "managed memory cannot be moved (%s): what threads write during a synchronisation "
                 "may be lost; TOWLINE_MANAGED=compare is safe",
@@ -585,9 +587,9 @@ static void end_run(const struct run *run)
 static void fault_flush(struct outgoing *out)
 {
     if (out->used > 0 && out->status == CUDA_SUCCESS) {
-        tow_mutex_unlock(&lock);
+        tow_mutex_unlock(&watched.lock);
         out->status = out->send(out->link, out->chunk, out->used);
-        tow_mutex_lock(&lock);
+        tow_mutex_lock(&watched.lock);
     }
     out->used = 0;
 }
@@ -601,7 +603,7 @@ static void fault_flush_moved(struct outgoing *out)
     }
     if (out->count > 0) {
         out->count = 0;
-        pthread_cond_broadcast(&moved);
+        pthread_cond_broadcast(&watched.moved);
     }
     clear_scratch();
 }
@@ -642,7 +644,7 @@ CUresult towc_fault_push(struct towc_link *link, bool stale, uint8_t *chunk, siz
     if (out.status != CUDA_SUCCESS || faults == NULL) {
         return out.status; /* the program keeps what it has */
     }
-    tow_mutex_lock(&lock);
+    tow_mutex_lock(&watched.lock);
     uint64_t number = ++faults->pushes;
     faults->epoch += stale;
     struct range *r = faults->first;
@@ -662,6 +664,6 @@ CUresult towc_fault_push(struct towc_link *link, bool stale, uint8_t *chunk, siz
         r = faults->first;
     }
     fault_flush_moved(&out);
-    tow_mutex_unlock(&lock);
+    tow_mutex_unlock(&watched.lock);
     return out.status;
 }

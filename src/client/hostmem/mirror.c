@@ -49,24 +49,33 @@ struct mirror {
     struct mirror *next_gone;
 };
 
-/* Of one link, guarded by the lock; no two mirrors of it have a byte in common. */
+/* Of one link, guarded by mirrors.lock; no two mirrors of it have a byte in common. */
 struct towc_mirrors {
     struct tow_tree all, compared;
 };
 
 /* Process-wide: addresses are the process's, and one may be mirrored on several servers; changes go
  * to one after the other. */
-static struct towc_mirrors mirrors[TOW_SERVERS_MAX];      /* guarded by lock; by links' numbers */
-static uint64_t serials;                                  /* guarded by lock */
-static uint64_t tracked_low, tracked_high;                /* guarded by lock: where they are, of: */
-static unsigned tracked_count;                            /* guarded by lock; of all links */
-static struct tow_mutex lock = TOW_MUTEX(CLIENT_MIRRORS); /* never held while sending */
-static pthread_cond_t left = PTHREAD_COND_INITIALIZER;    /* with lock: one has left the list */
+static struct {
+    struct tow_mutex lock;                     /* guards all below; never held while sending */
+    pthread_cond_t left;                       /* one has left the list */
+    struct towc_mirrors list[TOW_SERVERS_MAX]; /* by links' numbers */
+    uint64_t serials;
+    uint64_t tracked_low, tracked_high; /* where the tracked ones are, of: */
+    unsigned tracked_count;             /* of all links */
+} mirrors = {.lock = TOW_MUTEX(CLIENT_MIRRORS), .left = PTHREAD_COND_INITIALIZER};
 /* Two threads that need the same memory make one mirror, and none is made of memory that is being
  * freed. */
-static struct tow_mutex make_lock = TOW_MUTEX(CLIENT_MIRROR_MAKE);
+static struct {
+    struct tow_mutex
+        lock; /* guards the step from memory without a mirror to one with it, and back */
+} making = {.lock = TOW_MUTEX(CLIENT_MIRROR_MAKE)};
 /* One sender at a time: newer follows older. */
-static struct tow_mutex push_lock = TOW_MUTEX(CLIENT_MIRROR_PUSH);
+static struct {
+    struct tow_mutex lock;
+    uint8_t *chunk; /* owned: where changes are gathered. Kept: this runs at every launch, and fresh
+                     * memory costs faults */
+} push = {.lock = TOW_MUTEX(CLIENT_MIRROR_PUSH)};
 
 static bool is_self(const struct towc_link *link)
 {
@@ -82,7 +91,7 @@ static uint64_t mirror_page(void)
  * if anything of it is at `base` or above. */
 static struct mirror *last_in(const struct towc_link *link, uint64_t base, uint64_t end)
 {
-    struct mirror *m = (struct mirror *)tow_tree_floor(&mirrors[link->index].all, end - 1);
+    struct mirror *m = (struct mirror *)tow_tree_floor(&mirrors.list[link->index].all, end - 1);
     return m != NULL && m->base + m->size > base ? m : NULL;
 }
 
@@ -102,7 +111,7 @@ static struct mirror *mirror_find(const struct towc_link *link, uint64_t address
 /* With the lock held: the first one at or behind an address that is compared. */
 static struct mirror *next_compared(const struct towc_link *link, uint64_t address)
 {
-    struct tow_node *node = tow_tree_ceiling(&mirrors[link->index].compared, address);
+    struct tow_node *node = tow_tree_ceiling(&mirrors.list[link->index].compared, address);
     return node == NULL ? NULL
                         : (struct mirror *)((uint8_t *)node - offsetof(struct mirror, compared));
 }
@@ -164,19 +173,21 @@ static CUresult mirror_enlist(struct towc_link *link, uint64_t base, uint64_t si
                             .paged = paged,
                             .tracked = tracked,
                             .foreign = foreign};
-    tow_mutex_lock(&lock);
-    made->serial = ++serials;
+    tow_mutex_lock(&mirrors.lock);
+    made->serial = ++mirrors.serials;
     made->node.key = made->compared.key = base;
-    tow_tree_insert(&mirrors[link->index].all, &made->node);
+    tow_tree_insert(&mirrors.list[link->index].all, &made->node);
     if (tracked) {
-        tracked_low = tracked_count == 0 || base < tracked_low ? base : tracked_low;
-        tracked_high =
-            tracked_count == 0 || base + size > tracked_high ? base + size : tracked_high;
-        tracked_count++;
+        mirrors.tracked_low =
+            mirrors.tracked_count == 0 || base < mirrors.tracked_low ? base : mirrors.tracked_low;
+        mirrors.tracked_high = mirrors.tracked_count == 0 || base + size > mirrors.tracked_high
+                                   ? base + size
+                                   : mirrors.tracked_high;
+        mirrors.tracked_count++;
     } else if (known != NULL) {
-        tow_tree_insert(&mirrors[link->index].compared, &made->compared);
+        tow_tree_insert(&mirrors.list[link->index].compared, &made->compared);
     }
-    tow_mutex_unlock(&lock);
+    tow_mutex_unlock(&mirrors.lock);
     if (known != NULL || paged) {
         atomic_fetch_add(&towc_mirror_count, 1);
     }
@@ -218,7 +229,7 @@ static void pages_alone(uint64_t base, uint64_t size, uint64_t *ret_low, uint64_
 static struct mirror *give_up(uint64_t base, uint64_t size)
 {
     struct mirror *gone = NULL;
-    tow_mutex_lock(&lock);
+    tow_mutex_lock(&mirrors.lock);
     for (unsigned i = 0; i < towc_client_link_count(); i++) {
         struct mirror *m = last_in(towc_client_link_at(i), base, base + size);
         for (; m != NULL; m = m->base > base ? last_in(m->link, base, m->base) : NULL) {
@@ -229,7 +240,7 @@ static struct mirror *give_up(uint64_t base, uint64_t size)
             }
         }
     }
-    tow_mutex_unlock(&lock);
+    tow_mutex_unlock(&mirrors.lock);
     return gone;
 }
 
@@ -254,12 +265,12 @@ static CUresult let_go(struct mirror *gone)
         CUresult told =
             mirror_ask(m->link, TOW_FN_cuMemHostUnregister, m->base, m->size, ASK_HOST, NULL);
         status = status == CUDA_SUCCESS ? told : status;
-        tow_mutex_lock(&lock);
-        tow_tree_remove(&mirrors[m->link->index].all, &m->node);
+        tow_mutex_lock(&mirrors.lock);
+        tow_tree_remove(&mirrors.list[m->link->index].all, &m->node);
         if (m->tracked) {
-            tracked_count--;
+            mirrors.tracked_count--;
         } else if (m->known != NULL) {
-            tow_tree_remove(&mirrors[m->link->index].compared, &m->compared);
+            tow_tree_remove(&mirrors.list[m->link->index].compared, &m->compared);
         }
         uint64_t low = 0, high = 0;
         if (m->managed) {
@@ -272,8 +283,8 @@ static CUresult let_go(struct mirror *gone)
         if (m->paged) {
             towc_fault_wake(m->base, m->size);
         }
-        pthread_cond_broadcast(&left);
-        tow_mutex_unlock(&lock);
+        pthread_cond_broadcast(&mirrors.left);
+        tow_mutex_unlock(&mirrors.lock);
         if (m->known != NULL || m->paged) {
             atomic_fetch_sub(&towc_mirror_count, 1);
         }
@@ -286,16 +297,16 @@ static CUresult let_go(struct mirror *gone)
 CUresult towc_mirror_remove(uint64_t base, uint64_t size)
 {
     /* Whoever found its region before that was removed makes its mirror first. */
-    tow_mutex_lock(&make_lock);
+    tow_mutex_lock(&making.lock);
     struct mirror *gone = give_up(base, size);
     /* Of managed memory the pages go too, which nobody may come to share meanwhile. */
     bool managed = gone != NULL && gone->managed;
     if (!managed) {
-        tow_mutex_unlock(&make_lock);
+        tow_mutex_unlock(&making.lock);
     }
     CUresult status = let_go(gone);
     if (managed) {
-        tow_mutex_unlock(&make_lock);
+        tow_mutex_unlock(&making.lock);
     }
     return status;
 }
@@ -307,7 +318,7 @@ static bool mirror_covers(const struct towc_link *link, uint64_t base, uint64_t 
 {
     uint64_t at = base;
     bool more = true;
-    tow_mutex_lock(&lock);
+    tow_mutex_lock(&mirrors.lock);
     while (more && at < base + size) {
         struct mirror *m = mirror_find(link, at);
         if (m != NULL) {
@@ -318,7 +329,7 @@ static bool mirror_covers(const struct towc_link *link, uint64_t base, uint64_t 
             at = more ? end : at;
         }
     }
-    tow_mutex_unlock(&lock);
+    tow_mutex_unlock(&mirrors.lock);
     return at >= base + size;
 }
 
@@ -335,20 +346,20 @@ static CUresult mirror_make(struct towc_link *link, uint64_t base, uint64_t size
             continue;
         }
         /* Pages that another piece covers are shared with it; the next run of free ones is new. */
-        tow_mutex_lock(&lock);
+        tow_mutex_lock(&mirrors.lock);
         struct mirror *m = mirror_find(link, at);
         while (m != NULL && m->leaving) {
-            tow_mutex_wait(&lock, &left);
+            tow_mutex_wait(&mirrors.lock, &mirrors.left);
             m = mirror_find(link, at);
         }
         if (m != NULL) {
             m->uses++;
             stop = m->base + m->size;
         } else {
-            const struct tow_node *above = tow_tree_ceiling(&mirrors[link->index].all, at);
+            const struct tow_node *above = tow_tree_ceiling(&mirrors.list[link->index].all, at);
             stop = above != NULL && above->key < stop ? above->key : stop;
         }
-        tow_mutex_unlock(&lock);
+        tow_mutex_unlock(&mirrors.lock);
         if (m == NULL) {
             CUresult status = mirror_ask(link, TOW_FN_cuMemHostGetDevicePointer_v2, at, stop - at,
                                          ASK_HOST, NULL);
@@ -382,12 +393,12 @@ static CUresult mirror_region(struct towc_link *link, const struct towc_region *
         return CUDA_SUCCESS;
     }
     struct towc_region now;
-    tow_mutex_lock(&make_lock);
+    tow_mutex_lock(&making.lock);
     bool gone = !towc_region_find(region->base, &now) || now.id != region->id;
     CUresult status = gone || mirror_covers(link, region->base, region->size)
                           ? CUDA_SUCCESS
                           : mirror_make(link, region->base, region->size);
-    tow_mutex_unlock(&make_lock);
+    tow_mutex_unlock(&making.lock);
     return status;
 }
 
@@ -422,10 +433,10 @@ CUresult towc_mirror_host(struct towc_link *link, uint64_t base, uint64_t size)
     if (mirror_covers(link, base, size)) {
         return CUDA_SUCCESS;
     }
-    tow_mutex_lock(&make_lock);
+    tow_mutex_lock(&making.lock);
     CUresult status =
         mirror_covers(link, base, size) ? CUDA_SUCCESS : mirror_make(link, base, size);
-    tow_mutex_unlock(&make_lock);
+    tow_mutex_unlock(&making.lock);
     return status;
 }
 
@@ -445,15 +456,15 @@ bool towc_mirror_lend(struct towc_link *link, uint64_t base, uint64_t size, uint
     if (link->share == NULL) {
         return false;
     }
-    tow_mutex_lock(&make_lock);
-    tow_mutex_lock(&lock);
+    tow_mutex_lock(&making.lock);
+    tow_mutex_lock(&mirrors.lock);
     bool free = true;
     for (unsigned i = 0; i < towc_client_link_count() && free; i++) {
         free = last_in(towc_client_link_at(i), base, base + size) == NULL;
     }
-    tow_mutex_unlock(&lock);
+    tow_mutex_unlock(&mirrors.lock);
     bool lent = free && towc_lend_begin(link, base, size, ret_low, ret_high);
-    tow_mutex_unlock(&make_lock);
+    tow_mutex_unlock(&making.lock);
     return lent;
 }
 
@@ -490,11 +501,11 @@ CUresult towc_mirror_managed(struct towc_link *link, uint64_t base, uint64_t siz
         return mirror_enlist(link, base, size, HOST);
     }
     bool paged = (how & TOW_MANAGED_PAGED) != 0;
-    tow_mutex_lock(&make_lock);
+    tow_mutex_lock(&making.lock);
     uint64_t low, high;
-    tow_mutex_lock(&lock);
+    tow_mutex_lock(&mirrors.lock);
     pages_alone(base, size, &low, &high);
-    tow_mutex_unlock(&lock);
+    tow_mutex_unlock(&mirrors.lock);
     CUresult status = CUDA_SUCCESS;
     if (low < high) {
         /* As a rule the range was reserved for this server: nothing of the program's is there. */
@@ -537,7 +548,7 @@ CUresult towc_mirror_managed(struct towc_link *link, uint64_t base, uint64_t siz
             drop_pages(low, high);
         }
     }
-    tow_mutex_unlock(&make_lock);
+    tow_mutex_unlock(&making.lock);
     if (status == CUDA_SUCCESS && (how & TOW_MANAGED_TOLD) != 0) {
         status = mirror_tell(link, base, size, paged);
     }
@@ -585,24 +596,21 @@ static CUresult mirror_fence(struct towc_link *link)
 
 void towc_mirror_pause(void)
 {
-    tow_mutex_lock(&push_lock);
+    tow_mutex_lock(&push.lock);
 }
 
 void towc_mirror_resume(void)
 {
-    tow_mutex_unlock(&push_lock);
+    tow_mutex_unlock(&push.lock);
 }
 
 /* With the push lock held: where changes are gathered. */
 static uint8_t *mirror_gathering(void)
 {
-    /* Process-wide: the push lock is. Kept: this runs at every launch, and fresh memory costs
-     * faults. */
-    static uint8_t *chunk;
-    if (chunk == NULL) {
-        chunk = malloc(CHUNK);
+    if (push.chunk == NULL) {
+        push.chunk = malloc(CHUNK);
     }
-    return chunk;
+    return push.chunk;
 }
 
 /* With the push lock held: what the program changed in pages that it wrote, of one link. */
@@ -612,11 +620,11 @@ static CUresult push_run(const struct towc_link *link, const struct towc_track_r
     CUresult status = CUDA_SUCCESS;
     uint64_t end = run->high;
     while (end > run->low && status == CUDA_SUCCESS) {
-        tow_mutex_lock(&lock);
+        tow_mutex_lock(&mirrors.lock);
         struct mirror *m = last_in(link, run->low, end);
         if (m == NULL || !m->tracked || m->leaving) {
             end = m != NULL ? m->base : run->low;
-            tow_mutex_unlock(&lock);
+            tow_mutex_unlock(&mirrors.lock);
             continue;
         }
         uint64_t low = m->base > run->low ? m->base : run->low;
@@ -629,16 +637,16 @@ static CUresult push_run(const struct towc_link *link, const struct towc_track_r
         size_t n = tow_diff_next(&diff, chunk, CHUNK);
         while (n > 0 && status == CUDA_SUCCESS) {
             struct towc_link *to = m->link;
-            tow_mutex_unlock(&lock);
+            tow_mutex_unlock(&mirrors.lock);
             status = send_chunk(to, chunk, n);
-            tow_mutex_lock(&lock);
+            tow_mutex_lock(&mirrors.lock);
             if (mirror_find(link, low) != m || m->serial != serial) {
                 break; /* removed meanwhile */
             }
             n = tow_diff_next(&diff, chunk, CHUNK);
         }
         end = low;
-        tow_mutex_unlock(&lock);
+        tow_mutex_unlock(&mirrors.lock);
     }
     return status;
 }
@@ -648,11 +656,12 @@ static CUresult push_tracked(const struct towc_link *link, uint8_t *chunk)
 {
     struct towc_track_run runs[RUNS];
     CUresult status = CUDA_SUCCESS;
-    tow_mutex_lock(&lock);
-    uint64_t at = tracked_low & ~(mirror_page() - 1);
-    uint64_t high =
-        tracked_count > 0 ? (tracked_high + mirror_page() - 1) & ~(mirror_page() - 1) : at;
-    tow_mutex_unlock(&lock);
+    tow_mutex_lock(&mirrors.lock);
+    uint64_t at = mirrors.tracked_low & ~(mirror_page() - 1);
+    uint64_t high = mirrors.tracked_count > 0
+                        ? (mirrors.tracked_high + mirror_page() - 1) & ~(mirror_page() - 1)
+                        : at;
+    tow_mutex_unlock(&mirrors.lock);
     while (at < high && status == CUDA_SUCCESS) {
         uint64_t low = at;
         int n = towc_track_next(&at, high, runs, RUNS);
@@ -676,27 +685,27 @@ static CUresult mirror_push(struct towc_link *link, bool in_function)
 {
     CUresult status = CUDA_SUCCESS;
     struct mirror *gone = NULL;
-    tow_mutex_lock(&push_lock);
+    tow_mutex_lock(&push.lock);
     uint8_t *chunk = mirror_gathering();
     if (chunk == NULL) {
-        tow_mutex_unlock(&push_lock);
+        tow_mutex_unlock(&push.lock);
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
     /* The list may change between pieces: go by address, not by pointer. */
     uint64_t after = 0;
     for (;;) {
-        tow_mutex_lock(&lock);
+        tow_mutex_lock(&mirrors.lock);
         struct mirror *next = next_compared(link, after);
         while (next != NULL && next->leaving) {
             next = next_compared(link, next->base + 1);
         }
         if (next == NULL) {
-            tow_mutex_unlock(&lock);
+            tow_mutex_unlock(&mirrors.lock);
             break;
         }
         if (is_gone(next) && in_function) {
             after = next->base + 1; /* another time: the server would wait for this function */
-            tow_mutex_unlock(&lock);
+            tow_mutex_unlock(&mirrors.lock);
             continue;
         }
         if (is_gone(next)) {
@@ -704,7 +713,7 @@ static CUresult mirror_push(struct towc_link *link, bool in_function)
             next->next_gone = gone;
             gone = next;
             after = next->base + 1;
-            tow_mutex_unlock(&lock);
+            tow_mutex_unlock(&mirrors.lock);
             continue;
         }
         size_t skip = after > next->base ? (size_t)(after - next->base) : 0;
@@ -717,16 +726,16 @@ static CUresult mirror_push(struct towc_link *link, bool in_function)
         towc_link_compared(link, next->size);
         size_t n = tow_diff_next(&diff, chunk, CHUNK);
         while (n > 0 && status == CUDA_SUCCESS) {
-            tow_mutex_unlock(&lock);
+            tow_mutex_unlock(&mirrors.lock);
             status = send_chunk(link, chunk, n);
-            tow_mutex_lock(&lock);
+            tow_mutex_lock(&mirrors.lock);
             if (mirror_find(link, diff.address) != next || next->serial != serial) {
                 break; /* removed meanwhile */
             }
             n = tow_diff_next(&diff, chunk, CHUNK);
         }
         after = diff.address + 1;
-        tow_mutex_unlock(&lock);
+        tow_mutex_unlock(&mirrors.lock);
         if (status != CUDA_SUCCESS) {
             break;
         }
@@ -737,7 +746,7 @@ static CUresult mirror_push(struct towc_link *link, bool in_function)
     if (status == CUDA_SUCCESS && atomic_load(&towc_fault_count) != 0) {
         status = towc_fault_push(link, false, chunk, CHUNK, send_chunk);
     }
-    tow_mutex_unlock(&push_lock);
+    tow_mutex_unlock(&push.lock);
     /* Not before: the worker may wait for host functions, whose ends push as well. */
     let_go(gone);
     /* Nor this: the own line may be full, and a function's end must not wait for it. */
@@ -758,13 +767,13 @@ CUresult towc_mirror_push_function(struct towc_link *link)
 
 void towc_mirror_stale_all(struct towc_link *link)
 {
-    tow_mutex_lock(&push_lock);
+    tow_mutex_lock(&push.lock);
     uint8_t *chunk = mirror_gathering();
     if (chunk != NULL) {
         towc_fault_push(link, true, chunk, CHUNK,
                         send_chunk); /* a lost server tells the next call */
     }
-    tow_mutex_unlock(&push_lock);
+    tow_mutex_unlock(&push.lock);
 }
 
 CUresult towc_mirror_sync_device(void)
@@ -862,9 +871,9 @@ static bool find_bytes(void *user, uint64_t address, size_t size, uint8_t **ret_
 
 int towc_mirror_apply(struct towc_link *link, const uint8_t *records, size_t size)
 {
-    tow_mutex_lock(&lock);
+    tow_mutex_lock(&mirrors.lock);
     int error = tow_diff_apply(records, size, find_bytes, link);
-    tow_mutex_unlock(&lock);
+    tow_mutex_unlock(&mirrors.lock);
     return error;
 }
 

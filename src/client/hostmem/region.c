@@ -15,13 +15,20 @@ enum {
     RANGES_MAX = 256, /* ranges of all servers together */
 };
 
-/* Process-wide: addresses are the process's; each region names its context. Sorted by base; regions
- * never overlap, except that reserved ones hold others. */
-static struct towc_region *regions, *reserved; /* owned; guarded by lock */
-static size_t region_count, region_room, reserved_count, reserved_room;
-static uint64_t next_id = 1;
+/* Sorted by base; no two of a table overlap. */
+struct table {
+    struct towc_region *at; /* owned */
+    size_t count, room;
+};
+
+/* Process-wide: addresses are the process's; each region names its context. */
+static struct {
+    struct tow_rwlock lock; /* guards all below */
+    struct table live;
+    struct table reserved; /* they hold live ones */
+    uint64_t next_id;
+} map = {.lock = TOW_RWLOCK(CLIENT_REGIONS), .next_id = 1};
 atomic_uint towc_region_visible;
-static struct tow_rwlock lock = TOW_RWLOCK(CLIENT_REGIONS);
 
 /* Process-wide: addresses that servers use. Written only while a server is attached, before any of
  * its addresses can be known. */
@@ -103,12 +110,12 @@ static bool in_ranges(uint64_t address)
 }
 
 /* Index of the last region that begins at or before `address`, or -1. */
-static ptrdiff_t find_index(const struct towc_region *table, size_t count, uint64_t address)
+static ptrdiff_t find_index(const struct table *table, uint64_t address)
 {
-    size_t low = 0, high = count;
+    size_t low = 0, high = table->count;
     while (low < high) {
         size_t middle = (low + high) / 2;
-        if (table[middle].base <= address) {
+        if (table->at[middle].base <= address) {
             low = middle + 1;
         } else {
             high = middle;
@@ -120,163 +127,164 @@ static ptrdiff_t find_index(const struct towc_region *table, size_t count, uint6
 int towc_region_add(const struct towc_region *region)
 {
     int error = 0;
-    tow_rwlock_write(&lock);
-    bool reserves = region->kind == TOW_REGION_RESERVED;
-    struct towc_region **table = reserves ? &reserved : &regions;
-    size_t *count = reserves ? &reserved_count : &region_count;
-    size_t *space = reserves ? &reserved_room : &region_room;
-    if (*count == *space) {
-        size_t more = *space == 0 ? 64 : *space * 2;
-        struct towc_region *grown = realloc(*table, more * sizeof *grown);
+    tow_rwlock_write(&map.lock);
+    struct table *table = region->kind == TOW_REGION_RESERVED ? &map.reserved : &map.live;
+    if (table->count == table->room) {
+        size_t more = table->room == 0 ? 64 : table->room * 2;
+        struct towc_region *grown = realloc(table->at, more * sizeof *grown);
         if (grown == NULL) {
             error = -ENOMEM;
         } else {
-            *table = grown;
-            *space = more;
+            table->at = grown;
+            table->room = more;
         }
     }
     if (error == 0) {
-        size_t at = (size_t)(find_index(*table, *count, region->base) + 1);
-        memmove(*table + at + 1, *table + at, (*count - at) * sizeof **table);
-        (*table)[at] = *region;
-        (*table)[at].id = next_id++;
-        (*count)++;
+        size_t index = (size_t)(find_index(table, region->base) + 1);
+        struct towc_region *at = table->at + index;
+        memmove(at + 1, at, (table->count - index) * sizeof *at);
+        *at = *region;
+        at->id = map.next_id++;
+        table->count++;
         atomic_fetch_add(&towc_region_visible, is_visible(region));
     }
-    tow_rwlock_unlock(&lock);
+    tow_rwlock_unlock(&map.lock);
     return error;
 }
 
-static struct towc_region *region_holder(struct towc_region *table, size_t count, uint64_t address)
+static struct towc_region *region_holder(const struct table *table, uint64_t address)
 {
-    ptrdiff_t at = find_index(table, count, address);
-    return at >= 0 && address - table[at].base < table[at].size ? &table[at] : NULL;
+    ptrdiff_t i = find_index(table, address);
+    return i >= 0 && address - table->at[i].base < table->at[i].size ? &table->at[i] : NULL;
 }
 
 static struct towc_region *region_lookup(uint64_t address)
 {
-    struct towc_region *found = region_holder(regions, region_count, address);
-    return found != NULL ? found : region_holder(reserved, reserved_count, address);
+    struct towc_region *found = region_holder(&map.live, address);
+    return found != NULL ? found : region_holder(&map.reserved, address);
 }
 
 bool towc_region_find(uint64_t address, struct towc_region *ret_region)
 {
-    tow_rwlock_read(&lock);
+    tow_rwlock_read(&map.lock);
     struct towc_region *found = region_lookup(address);
     if (found != NULL) {
         *ret_region = *found;
     }
-    tow_rwlock_unlock(&lock);
+    tow_rwlock_unlock(&map.lock);
     return found != NULL;
 }
 
 bool towc_region_find_reserved(uint64_t address, struct towc_region *ret_region)
 {
-    tow_rwlock_read(&lock);
-    struct towc_region *found = region_holder(reserved, reserved_count, address);
+    tow_rwlock_read(&map.lock);
+    struct towc_region *found = region_holder(&map.reserved, address);
     if (found != NULL) {
         *ret_region = *found;
     }
-    tow_rwlock_unlock(&lock);
+    tow_rwlock_unlock(&map.lock);
     return found != NULL;
 }
 
-static bool region_touches(const struct towc_region *table, size_t count, uint64_t base,
-                           uint64_t size)
+static bool region_touches(const struct table *table, uint64_t base, uint64_t size)
 {
-    ptrdiff_t at = find_index(table, count, base + size - 1);
-    return at >= 0 && (table[at].base >= base || base - table[at].base < table[at].size);
+    ptrdiff_t i = find_index(table, base + size - 1);
+    return i >= 0 && (table->at[i].base >= base || base - table->at[i].base < table->at[i].size);
 }
 
 bool towc_region_overlaps(uint64_t base, uint64_t size)
 {
-    tow_rwlock_read(&lock);
-    bool found = region_touches(regions, region_count, base, size) ||
-                 region_touches(reserved, reserved_count, base, size);
-    tow_rwlock_unlock(&lock);
+    tow_rwlock_read(&map.lock);
+    bool found = region_touches(&map.live, base, size) || region_touches(&map.reserved, base, size);
+    tow_rwlock_unlock(&map.lock);
     return found;
 }
 
-static bool region_take(struct towc_region *table, size_t *count, uint64_t base, unsigned kinds,
+/* With the lock held. */
+static void region_erase(struct table *table, size_t index)
+{
+    struct towc_region *at = table->at + index;
+    atomic_fetch_sub(&towc_region_visible, is_visible(at));
+    memmove(at, at + 1, (table->count - index - 1) * sizeof *at);
+    table->count--;
+}
+
+static bool region_take(struct table *table, uint64_t base, unsigned kinds,
                         struct towc_region *ret_region)
 {
-    ptrdiff_t at = find_index(table, *count, base);
-    if (at < 0 || table[at].base != base || !(kinds & 1u << table[at].kind)) {
+    ptrdiff_t i = find_index(table, base);
+    if (i < 0 || table->at[i].base != base || !(kinds & 1u << table->at[i].kind)) {
         return false;
     }
     if (ret_region != NULL) {
-        *ret_region = table[at];
+        *ret_region = table->at[i];
     }
-    atomic_fetch_sub(&towc_region_visible, is_visible(&table[at]));
-    memmove(table + at, table + at + 1, (*count - (size_t)at - 1) * sizeof *table);
-    (*count)--;
+    region_erase(table, (size_t)i);
     return true;
 }
 
 bool towc_region_remove(uint64_t base, unsigned kinds, struct towc_region *ret_region)
 {
-    tow_rwlock_write(&lock);
-    bool found = region_take(regions, &region_count, base, kinds, ret_region) ||
-                 region_take(reserved, &reserved_count, base, kinds, ret_region);
-    tow_rwlock_unlock(&lock);
+    tow_rwlock_write(&map.lock);
+    bool found = region_take(&map.live, base, kinds, ret_region) ||
+                 region_take(&map.reserved, base, kinds, ret_region);
+    tow_rwlock_unlock(&map.lock);
     return found;
 }
 
 void towc_region_remove_mappings(uint64_t base, uint64_t size)
 {
-    tow_rwlock_write(&lock);
+    tow_rwlock_write(&map.lock);
     size_t kept = 0;
-    for (size_t i = 0; i < region_count; i++) {
-        if (regions[i].kind != TOW_REGION_VMM || regions[i].base - base >= size) {
-            regions[kept++] = regions[i];
+    for (size_t i = 0; i < map.live.count; i++) {
+        if (map.live.at[i].kind != TOW_REGION_VMM || map.live.at[i].base - base >= size) {
+            map.live.at[kept++] = map.live.at[i];
         }
     }
-    region_count = kept;
-    tow_rwlock_unlock(&lock);
+    map.live.count = kept;
+    tow_rwlock_unlock(&map.lock);
 }
 
 bool towc_region_edit(uint64_t base, void (*edit)(struct towc_region *region, void *user),
                       void *user)
 {
-    tow_rwlock_write(&lock);
+    tow_rwlock_write(&map.lock);
     struct towc_region *found = region_lookup(base);
     if (found != NULL) {
         edit(found, user);
     }
-    tow_rwlock_unlock(&lock);
+    tow_rwlock_unlock(&map.lock);
     return found != NULL;
 }
 
 bool towc_region_take_managed(CUcontext context, struct towc_region *ret_region)
 {
     bool found = false;
-    tow_rwlock_write(&lock);
-    for (size_t i = 0; i < region_count && !found; i++) {
-        if (regions[i].context == context && regions[i].kind == TOW_REGION_MANAGED) {
-            *ret_region = regions[i];
-            memmove(&regions[i], &regions[i + 1], (region_count - i - 1) * sizeof *regions);
-            region_count--;
-            atomic_fetch_sub(&towc_region_visible, 1);
+    tow_rwlock_write(&map.lock);
+    for (size_t i = 0; i < map.live.count && !found; i++) {
+        if (map.live.at[i].context == context && map.live.at[i].kind == TOW_REGION_MANAGED) {
+            *ret_region = map.live.at[i];
+            region_erase(&map.live, i);
             found = true;
         }
     }
-    tow_rwlock_unlock(&lock);
+    tow_rwlock_unlock(&map.lock);
     return found;
 }
 
 bool towc_region_unshare(CUcontext context, struct towc_region *ret_region)
 {
     bool found = false;
-    tow_rwlock_write(&lock);
-    for (size_t i = 0; i < region_count && !found; i++) {
-        struct towc_region *r = &regions[i];
+    tow_rwlock_write(&map.lock);
+    for (size_t i = 0; i < map.live.count && !found; i++) {
+        struct towc_region *r = &map.live.at[i];
         if (r->context == context && r->kind == TOW_REGION_REGISTERED && r->shared_high != 0) {
             *ret_region = *r;
             r->shared_low = r->shared_high = 0;
             found = true;
         }
     }
-    tow_rwlock_unlock(&lock);
+    tow_rwlock_unlock(&map.lock);
     return found;
 }
 
@@ -284,17 +292,17 @@ void towc_region_drop_context(CUcontext context)
 {
     const unsigned kinds =
         1u << TOW_REGION_DEVICE | 1u << TOW_REGION_MANAGED | 1u << TOW_REGION_IPC;
-    tow_rwlock_write(&lock);
+    tow_rwlock_write(&map.lock);
     size_t kept = 0;
-    for (size_t i = 0; i < region_count; i++) {
-        if (regions[i].context != context || !(kinds & 1u << regions[i].kind)) {
-            regions[kept++] = regions[i];
+    for (size_t i = 0; i < map.live.count; i++) {
+        if (map.live.at[i].context != context || !(kinds & 1u << map.live.at[i].kind)) {
+            map.live.at[kept++] = map.live.at[i];
         } else {
-            atomic_fetch_sub(&towc_region_visible, is_visible(&regions[i]));
+            atomic_fetch_sub(&towc_region_visible, is_visible(&map.live.at[i]));
         }
     }
-    region_count = kept;
-    tow_rwlock_unlock(&lock);
+    map.live.count = kept;
+    tow_rwlock_unlock(&map.lock);
 }
 
 bool towc_region_is_device(uint64_t address)
@@ -328,19 +336,19 @@ CUresult towc_region_check_device(uint64_t address, uint64_t size)
 bool towc_region_holds(uint64_t address, uint64_t size)
 {
     bool held = false;
-    tow_rwlock_read(&lock);
-    const struct towc_region *at = region_holder(regions, region_count, address);
+    tow_rwlock_read(&map.lock);
+    const struct towc_region *at = region_holder(&map.live, address);
     while (at != NULL) {
         uint64_t here = at->size - (address - at->base);
         held = size <= here;
         const struct towc_region *next = at + 1;
-        bool goes_on = !held && next < regions + region_count && at->kind == TOW_REGION_VMM &&
+        bool goes_on = !held && next < map.live.at + map.live.count && at->kind == TOW_REGION_VMM &&
                        next->kind == TOW_REGION_VMM && next->base == address + here;
         at = goes_on ? next : NULL;
         address += here;
         size -= here;
     }
-    tow_rwlock_unlock(&lock);
+    tow_rwlock_unlock(&map.lock);
     return held;
 }
 

@@ -17,9 +17,11 @@
 
 /* Process-wide: one primary context for each device that the program sees; ids that are never
  * reused. */
-static struct tow_mutex list_lock =
-    TOW_MUTEX(CLIENT_CONTEXTS); /* guards writing of the next and the dead contexts */
-static _Atomic(struct towc_context *) primaries[TOW_SNAPSHOT_DEVICES_MAX];
+static struct {
+    struct tow_mutex lock; /* guards writing of all below */
+    _Atomic(struct towc_context *) primaries[TOW_SNAPSHOT_DEVICES_MAX];
+    struct towc_context *dead; /* any thread may have any context on its stack */
+} contexts = {.lock = TOW_MUTEX(CLIENT_CONTEXTS)};
 static _Atomic uint64_t uniques;
 
 /* ---- finding ---- */
@@ -95,15 +97,16 @@ struct towc_context *towc_context_primary(CUdevice device)
     if (towc_device_at(device) == NULL) {
         return NULL;
     }
-    struct towc_context *context = atomic_load_explicit(&primaries[device], memory_order_acquire);
+    struct towc_context *context =
+        atomic_load_explicit(&contexts.primaries[device], memory_order_acquire);
     if (context == NULL) {
-        tow_mutex_lock(&list_lock);
-        context = atomic_load_explicit(&primaries[device], memory_order_relaxed);
+        tow_mutex_lock(&contexts.lock);
+        context = atomic_load_explicit(&contexts.primaries[device], memory_order_relaxed);
         if (context == NULL) {
             context = towc_context_make(device, true);
-            atomic_store_explicit(&primaries[device], context, memory_order_release);
+            atomic_store_explicit(&contexts.primaries[device], context, memory_order_release);
         }
-        tow_mutex_unlock(&list_lock);
+        tow_mutex_unlock(&contexts.lock);
     }
     return context;
 }
@@ -111,12 +114,10 @@ struct towc_context *towc_context_primary(CUdevice device)
 /* A destroyed context may still be on some thread's stack: it is kept, out of the way. */
 static void context_bury(struct towc_context *context)
 {
-    /* Process-wide: any thread may have any context on its stack. Guarded by list_lock. */
-    static struct towc_context *graveyard;
-    tow_mutex_lock(&list_lock);
-    context->next_dead = graveyard;
-    graveyard = context;
-    tow_mutex_unlock(&list_lock);
+    tow_mutex_lock(&contexts.lock);
+    context->next_dead = contexts.dead;
+    contexts.dead = context;
+    tow_mutex_unlock(&contexts.lock);
 }
 
 /* ---- errors that stay ---- */

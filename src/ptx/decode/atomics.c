@@ -33,33 +33,35 @@ struct atomic_form {
 
 /* ---- 128 bits ---- */
 
-static struct tow_mutex wide_lock = TOW_MUTEX(PTX_WIDE); /* guards every 128-bit access */
+static struct {
+    struct tow_mutex lock; /* guards every 128-bit access: what it guards is the kernels' memory */
+} wide_memory = {.lock = TOW_MUTEX(PTX_WIDE)};
 
 __uint128_t tow_ptx_load128(void *at)
 {
     __uint128_t value;
-    tow_mutex_lock(&wide_lock);
+    tow_mutex_lock(&wide_memory.lock);
     memcpy(&value, at, sizeof value);
-    tow_mutex_unlock(&wide_lock);
+    tow_mutex_unlock(&wide_memory.lock);
     return value;
 }
 
 void tow_ptx_store128(void *at, __uint128_t value)
 {
-    tow_mutex_lock(&wide_lock);
+    tow_mutex_lock(&wide_memory.lock);
     memcpy(at, &value, sizeof value);
-    tow_mutex_unlock(&wide_lock);
+    tow_mutex_unlock(&wide_memory.lock);
 }
 
 __uint128_t tow_ptx_cas128(void *at, __uint128_t expected, __uint128_t value)
 {
     __uint128_t old;
-    tow_mutex_lock(&wide_lock);
+    tow_mutex_lock(&wide_memory.lock);
     memcpy(&old, at, sizeof old);
     if (old == expected) {
         memcpy(at, &value, sizeof value);
     }
-    tow_mutex_unlock(&wide_lock);
+    tow_mutex_unlock(&wide_memory.lock);
     return old;
 }
 

@@ -14,7 +14,6 @@
 #include "server/code/jit_options.h"
 #include "server/session/session.h"
 
-#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -34,7 +33,7 @@ struct input {
 /* What the client's CUlinkState id stands for: its own options and logs must live as long. A client
  * may use and destroy one at the same time: whoever uses it holds it. */
 struct linking {
-    unsigned users;                /* guarded by table_lock; the id is one */
+    unsigned users;                /* guarded by linkings.lock; the id is one */
     struct tow_mutex lock;         /* guards the rest, and keeps calls for one link apart */
     struct tows_executor executor; /* does all that the driver does for it */
     CUlinkState state;
@@ -45,8 +44,10 @@ struct linking {
     bool completed;
 };
 
-static struct tow_mutex table_lock = TOW_MUTEX(SERVER_LINKINGS);
-static atomic_uint links; /* that have a thread, of all sessions of this process: mostly one */
+static struct {
+    struct tow_mutex lock; /* guards all below, which id has which linking, and its users */
+    unsigned count;        /* that have a thread, of all sessions of this process: mostly one */
+} linkings = {.lock = TOW_MUTEX(SERVER_LINKINGS)};
 
 static void linking_end(struct tows_session *session, struct linking *linking);
 
@@ -107,13 +108,27 @@ static CUresult link_state_ask(struct request *request, void (*what)(void *arg))
     return request->result;
 }
 
+/* False: there are too many. */
+static bool linkings_count(int change)
+{
+    tow_mutex_lock(&linkings.lock);
+    bool room = change < 0 || linkings.count < LINKS_MAX;
+    if (room) {
+        linkings.count += (unsigned)change;
+    }
+    tow_mutex_unlock(&linkings.lock);
+    return room;
+}
+
 static bool begin_executor(struct linking *linking, const struct tow_driver *driver)
 {
-    bool room = atomic_fetch_add(&links, 1) < LINKS_MAX;
+    bool room = linkings_count(1);
     if (room && tows_executor_begin(&linking->executor, driver) == 0) {
         return true;
     }
-    atomic_fetch_sub(&links, 1);
+    if (room) {
+        linkings_count(-1);
+    }
     tow_log(TOW_AREA_SERVER, TOW_LOG_WARN, "cuLinkCreate fails: %s",
             room ? "no thread can be started for the link"
                  : "the program has too many links at once; cuLinkDestroy ends one");
@@ -123,19 +138,19 @@ static bool begin_executor(struct linking *linking, const struct tow_driver *dri
 static void end_executor(struct linking *linking)
 {
     tows_executor_end(&linking->executor);
-    atomic_fetch_sub(&links, 1);
+    linkings_count(-1);
 }
 
 /* The link of the id that comes next; NULL, or to be given back. */
 static struct linking *linking_take(struct tows_serve *call)
 {
     uint64_t id = tow_dec_u64(&call->in);
-    tow_mutex_lock(&table_lock);
+    tow_mutex_lock(&linkings.lock);
     struct linking *linking = tows_serve_handle(call, TOW_H_LINKSTATE, id);
     if (linking != NULL) {
         linking->users++;
     }
-    tow_mutex_unlock(&table_lock);
+    tow_mutex_unlock(&linkings.lock);
     if (linking != NULL) {
         tow_mutex_lock(&linking->lock);
     }
@@ -144,9 +159,9 @@ static struct linking *linking_take(struct tows_serve *call)
 
 static CUresult drop_user(struct tows_session *session, struct linking *linking)
 {
-    tow_mutex_lock(&table_lock);
+    tow_mutex_lock(&linkings.lock);
     bool last = --linking->users == 0;
-    tow_mutex_unlock(&table_lock);
+    tow_mutex_unlock(&linkings.lock);
     CUresult status = CUDA_SUCCESS;
     if (last) {
         struct request request = {.driver = session->driver, .linking = linking};
@@ -293,13 +308,13 @@ static void linking_end(struct tows_session *session, struct linking *linking)
 void tows_serve_cuLinkDestroy(struct tows_serve *call)
 {
     uint64_t id = tow_dec_u64(&call->in);
-    tow_mutex_lock(&table_lock);
+    tow_mutex_lock(&linkings.lock);
     struct linking *linking = tows_serve_handle(call, TOW_H_LINKSTATE, id);
     bool ready = tows_serve_ready(call) && linking != NULL;
     if (ready) {
         tows_serve_unbind(call, TOW_H_LINKSTATE, id);
     }
-    tow_mutex_unlock(&table_lock);
+    tow_mutex_unlock(&linkings.lock);
     if (ready) {
         call->status = drop_user(call->session, linking);
     }

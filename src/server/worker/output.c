@@ -20,11 +20,13 @@ enum { OUT, ERR, STREAMS };
 static void (*print)(void *user, const char *text, size_t length);
 static void (*print_error)(void *user, const char *text, size_t length);
 static void *print_user;
-static int log_fd = -1;               /* where stderr led before */
-static int pipes[STREAMS] = {-1, -1}; /* reading ends, never blocking */
-/* Held while a pipe is emptied: whoever gets it knows that earlier text is on its way. */
-static struct tow_mutex drain_lock = TOW_MUTEX(SERVER_OUTPUT);
-static atomic_bool pipes_used; /* text has come through a pipe, so more may come */
+static int log_fd = -1; /* where stderr led before */
+static struct {
+    struct tow_mutex lock; /* held while one is emptied: whoever gets it knows that earlier text is
+                            * on its way */
+    int ends[STREAMS];     /* for reading, never blocking */
+    atomic_bool used;      /* text has come through a pipe, so more may come */
+} pipes = {.lock = TOW_MUTEX(SERVER_OUTPUT), .ends = {-1, -1}};
 
 static void output_forward(int stream, const char *text, size_t length)
 {
@@ -44,23 +46,23 @@ static void output_forward(int stream, const char *text, size_t length)
 static void output_drain(void)
 {
     char text[4096];
-    tow_mutex_lock(&drain_lock);
+    tow_mutex_lock(&pipes.lock);
     for (int i = 0; i < STREAMS; i++) {
         ssize_t n;
-        while ((n = read(pipes[i], text, sizeof text)) > 0 || (n < 0 && errno == EINTR)) {
+        while ((n = read(pipes.ends[i], text, sizeof text)) > 0 || (n < 0 && errno == EINTR)) {
             if (n > 0) {
-                atomic_store(&pipes_used, true);
+                atomic_store(&pipes.used, true);
                 output_forward(i, text, (size_t)n);
             }
         }
     }
-    tow_mutex_unlock(&drain_lock);
+    tow_mutex_unlock(&pipes.lock);
 }
 
 static ssize_t write_stdio(void *cookie, const char *text, size_t length)
 {
     (void)cookie;
-    if (atomic_load(&pipes_used)) {
+    if (atomic_load(&pipes.used)) {
         output_drain(); /* what was written to stderr before comes before */
     }
     output_forward(OUT, text, length);
@@ -70,8 +72,8 @@ static ssize_t write_stdio(void *cookie, const char *text, size_t length)
 static void *read_pipes(void *arg)
 {
     (void)arg;
-    struct pollfd wanted[STREAMS] = {{.fd = pipes[OUT], .events = POLLIN},
-                                     {.fd = pipes[ERR], .events = POLLIN}};
+    struct pollfd wanted[STREAMS] = {{.fd = pipes.ends[OUT], .events = POLLIN},
+                                     {.fd = pipes.ends[ERR], .events = POLLIN}};
     for (;;) {
         if (poll(wanted, STREAMS, -1) > 0) {
             output_drain();
@@ -85,7 +87,7 @@ static void output_flush(bool failed)
     if (__fpending(stdout) > 0) {
         fflush(stdout); /* a line that has no end yet */
     }
-    if (failed || atomic_load_explicit(&pipes_used, memory_order_relaxed)) {
+    if (failed || atomic_load_explicit(&pipes.used, memory_order_relaxed)) {
         output_drain();
     }
 }
@@ -122,11 +124,11 @@ int tows_output_capture(struct tow_backend *backend)
     if (stream == NULL) {
         return -ENOMEM;
     }
-    int error = output_divert(STDOUT_FILENO, &pipes[OUT]);
+    int error = output_divert(STDOUT_FILENO, &pipes.ends[OUT]);
     if (error == 0) {
         setvbuf(stream, NULL, _IOLBF, 4096);
         stdout = stream;
-        error = output_divert(STDERR_FILENO, &pipes[ERR]);
+        error = output_divert(STDERR_FILENO, &pipes.ends[ERR]);
     } else {
         fclose(stream);
     }

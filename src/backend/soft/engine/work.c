@@ -66,13 +66,17 @@ bool tow_soft_memop_try(const CUstreamBatchMemOpParams *op, const struct tow_sof
 }
 
 /* NVIDIA's driver has one thread for all host functions. */
+static struct {
+    struct tow_mutex
+        lock; /* held while one runs, if strict: it guards what the program does there */
+} alone = {.lock = TOW_MUTEX(SOFT_ALONE)};
+
 static CUresult host_run(struct tow_soft_work *work, struct tow_soft_ctx *ctx)
 {
     tow_soft_print_flush(ctx);
-    static struct tow_mutex alone = TOW_MUTEX(SOFT_ALONE);
     bool strict = tow_soft.strict;
     if (strict) {
-        tow_mutex_lock(&alone);
+        tow_mutex_lock(&alone.lock);
     }
     if (work->host.callback != NULL) {
         work->host.callback(work->host.stream, work->host.status, work->host.user);
@@ -80,7 +84,7 @@ static CUresult host_run(struct tow_soft_work *work, struct tow_soft_ctx *ctx)
         work->host.fn(work->host.user);
     }
     if (strict) {
-        tow_mutex_unlock(&alone);
+        tow_mutex_unlock(&alone.lock);
     }
     return CUDA_SUCCESS;
 }

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The index of live memory: a sorted array that kernels search without a lock.
  *
- * Writers (under `lock`) make `sequence` odd while they move entries; a reader that saw an odd or a
- * changed sequence searches again. Every field is read and written with relaxed atomics, so a
+ * Writers (under its lock) make `sequence` odd while they move entries; a reader that saw an odd or
+ * a changed sequence searches again. Every field is read and written with relaxed atomics, so a
  * reader that loses the race sees nonsense, never undefined behaviour, and throws it away.
  */
 #include "backend/soft/ground/alloc.h"
@@ -21,10 +21,12 @@ struct packed {
     _Atomic(struct tow_soft_alloc *) alloc;
 };
 
-static struct tow_mutex lock = TOW_MUTEX(SOFT_INDEX); /* guards writing */
-static struct packed *entries; /* a sparse mapping: only what is used takes memory */
-static _Atomic uint64_t count;
-static _Atomic uint64_t sequence;
+static struct {
+    struct tow_mutex lock;  /* guards writing of all below */
+    struct packed *entries; /* a sparse mapping: only what is used takes memory */
+    _Atomic uint64_t count;
+    _Atomic uint64_t sequence;
+} map = {.lock = TOW_MUTEX(SOFT_INDEX)};
 
 int tow_soft_index_init(void)
 {
@@ -33,16 +35,16 @@ int tow_soft_index_init(void)
     if (at == MAP_FAILED) {
         return -ENOMEM;
     }
-    entries = at;
-    atomic_store(&count, 0);
+    map.entries = at;
+    atomic_store(&map.count, 0);
     return 0;
 }
 
 void tow_soft_index_fini(void)
 {
-    if (entries != NULL) {
-        munmap(entries, ENTRIES_MAX * sizeof(struct packed));
-        entries = NULL;
+    if (map.entries != NULL) {
+        munmap(map.entries, ENTRIES_MAX * sizeof(struct packed));
+        map.entries = NULL;
     }
 }
 
@@ -63,7 +65,7 @@ static uint64_t upper_bound(uint64_t address, uint64_t n)
     uint64_t low = 0;
     while (n > 0) {
         uint64_t half = n / 2;
-        if (GET(entries[low + half].low) <= address) {
+        if (GET(map.entries[low + half].low) <= address) {
             low += half + 1;
             n -= half + 1;
         } else {
@@ -75,33 +77,33 @@ static uint64_t upper_bound(uint64_t address, uint64_t n)
 
 static void write_begin(void)
 {
-    tow_mutex_lock(&lock);
-    atomic_fetch_add_explicit(&sequence, 1, memory_order_seq_cst);
+    tow_mutex_lock(&map.lock);
+    atomic_fetch_add_explicit(&map.sequence, 1, memory_order_seq_cst);
 }
 
 static void write_end(void)
 {
-    atomic_fetch_add_explicit(&sequence, 1, memory_order_seq_cst);
-    tow_mutex_unlock(&lock);
+    atomic_fetch_add_explicit(&map.sequence, 1, memory_order_seq_cst);
+    tow_mutex_unlock(&map.lock);
 }
 
 int tow_soft_index_add(const struct tow_soft_entry *entry)
 {
     write_begin();
-    uint64_t n = GET(count);
+    uint64_t n = GET(map.count);
     if (n == ENTRIES_MAX) {
         write_end();
         return -ENOMEM;
     }
     uint64_t at = upper_bound(entry->low, n);
     for (uint64_t i = n; i > at; i--) {
-        index_move(&entries[i], &entries[i - 1]);
+        index_move(&map.entries[i], &map.entries[i - 1]);
     }
-    PUT(entries[at].low, entry->low);
-    PUT(entries[at].high, entry->high);
-    PUT(entries[at].meta, entry->meta);
-    PUT(entries[at].alloc, entry->alloc);
-    PUT(count, n + 1);
+    PUT(map.entries[at].low, entry->low);
+    PUT(map.entries[at].high, entry->high);
+    PUT(map.entries[at].meta, entry->meta);
+    PUT(map.entries[at].alloc, entry->alloc);
+    PUT(map.count, n + 1);
     write_end();
     return 0;
 }
@@ -117,17 +119,17 @@ static void index_unpack(struct packed *from, struct tow_soft_entry *ret_entry)
 bool tow_soft_index_remove(uint64_t low, struct tow_soft_entry *ret_entry)
 {
     write_begin();
-    uint64_t n = GET(count);
+    uint64_t n = GET(map.count);
     uint64_t at = upper_bound(low, n);
-    bool found = at > 0 && GET(entries[at - 1].low) == low;
+    bool found = at > 0 && GET(map.entries[at - 1].low) == low;
     if (found) {
         if (ret_entry != NULL) {
-            index_unpack(&entries[at - 1], ret_entry);
+            index_unpack(&map.entries[at - 1], ret_entry);
         }
         for (uint64_t i = at; i < n; i++) {
-            index_move(&entries[i - 1], &entries[i]);
+            index_move(&map.entries[i - 1], &map.entries[i]);
         }
-        PUT(count, n - 1);
+        PUT(map.count, n - 1);
     }
     write_end();
     return found;
@@ -136,9 +138,9 @@ bool tow_soft_index_remove(uint64_t low, struct tow_soft_entry *ret_entry)
 void tow_soft_index_set_meta(uint64_t low, uint64_t meta)
 {
     write_begin();
-    uint64_t at = upper_bound(low, GET(count));
-    if (at > 0 && GET(entries[at - 1].low) == low) {
-        PUT(entries[at - 1].meta, meta);
+    uint64_t at = upper_bound(low, GET(map.count));
+    if (at > 0 && GET(map.entries[at - 1].low) == low) {
+        PUT(map.entries[at - 1].meta, meta);
     }
     write_end();
 }
@@ -146,25 +148,25 @@ void tow_soft_index_set_meta(uint64_t low, uint64_t meta)
 bool tow_soft_index_find(uint64_t address, struct tow_soft_entry *ret_entry)
 {
     for (;;) {
-        uint64_t before = atomic_load_explicit(&sequence, memory_order_acquire);
+        uint64_t before = atomic_load_explicit(&map.sequence, memory_order_acquire);
         if (before & 1) {
             tow_thread_pause();
             continue;
         }
-        uint64_t n = GET(count);
+        uint64_t n = GET(map.count);
         uint64_t at = upper_bound(address, n < ENTRIES_MAX ? n : ENTRIES_MAX);
         bool found = false;
         if (at > 0) {
-            index_unpack(&entries[at - 1], ret_entry);
+            index_unpack(&map.entries[at - 1], ret_entry);
             found = address < ret_entry->high && address >= ret_entry->low;
         }
         /* A read-modify-write of nothing orders the loads above before it, where a fence would do
          * but is unknown to the thread sanitizer. */
 #ifdef __SANITIZE_THREAD__
-        uint64_t after = atomic_fetch_add_explicit(&sequence, 0, memory_order_acq_rel);
+        uint64_t after = atomic_fetch_add_explicit(&map.sequence, 0, memory_order_acq_rel);
 #else
         atomic_thread_fence(memory_order_acquire);
-        uint64_t after = atomic_load_explicit(&sequence, memory_order_relaxed);
+        uint64_t after = atomic_load_explicit(&map.sequence, memory_order_relaxed);
 #endif
         if (before == after) {
             return found;
@@ -174,9 +176,9 @@ bool tow_soft_index_find(uint64_t address, struct tow_soft_entry *ret_entry)
 
 bool tow_soft_index_overlaps(uint64_t base, uint64_t size)
 {
-    tow_mutex_lock(&lock);
-    uint64_t at = upper_bound(base + size - 1, GET(count));
-    bool overlaps = at > 0 && GET(entries[at - 1].high) > base;
-    tow_mutex_unlock(&lock);
+    tow_mutex_lock(&map.lock);
+    uint64_t at = upper_bound(base + size - 1, GET(map.count));
+    bool overlaps = at > 0 && GET(map.entries[at - 1].high) > base;
+    tow_mutex_unlock(&map.lock);
     return overlaps;
 }
