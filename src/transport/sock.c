@@ -30,14 +30,9 @@
 /* Most that one send takes from the ring, so that room comes back while more is sent. */
 #define SEND_CHUNK (256u << 10)
 
-/* Most that is received ahead of need: hundreds of commands in one call, yet little of a bulk
- * payload gets copied twice. */
-#define RECEIVE_AHEAD (64u << 10)
-
 /* Behind a payload that went straight to its destination another one is likely: no more than the
  * head of its frame is received ahead, so that its bytes need not be copied out of the buffer. */
 #define RECEIVE_HEAD TOW_DATA_HEAD
-#define BULK_MIN (64u << 10)
 
 /* Below this a direct send is cheaper as a copy into the ring. */
 #define DIRECT_MIN (16u << 10)
@@ -50,35 +45,19 @@
 
 #define UNIX_BUFFER (4 << 20)
 
-struct sock_line {
-    struct tow_line line;
-    struct tow_ring_ctl ctl; /* of the out ring: consumer_waits starts as 1, nobody is there */
-    int fd;                  /* owned */
-    bool tcp;
-    struct tow_mutex role; /* guards the socket's sending half and advancing ctl.tail */
-    pthread_t sender;
-    bool sender_started; /* written by the producer only */
-    struct tow_spin sender_spin;
-    _Atomic uint64_t sender_sleeps, sender_spins, receiver_sleeps;
-    bool bulk; /* the consumer's: a large payload was received last */
-};
-
-static struct sock_line *sock_of(struct tow_line *line)
+static struct tow_sock_line *sock_of(struct tow_line *line)
 {
-    return (struct sock_line *)line;
+    return (struct tow_sock_line *)line;
 }
 
 /* ---- sending ---- */
 
-/* The peer's end, in our words. */
-static int send_error(int error)
+int tow_sock_send_error(int error)
 {
     return error == ECONNRESET || error == ETIMEDOUT ? -ECONNRESET : -error;
 }
 
-/* With the role: sends what is in the ring. -EAGAIN: the socket is full and `flags` has
- * MSG_DONTWAIT. */
-static int send_ring(struct sock_line *sock, int flags)
+static int send_ring(struct tow_sock_line *sock, int flags)
 {
     struct tow_line *line = &sock->line;
     uint64_t tail = atomic_load_explicit(&sock->ctl.tail, memory_order_relaxed);
@@ -98,7 +77,7 @@ static int send_ring(struct sock_line *sock, int flags)
             if (errno == EAGAIN && (flags & MSG_DONTWAIT) != 0) {
                 return -EAGAIN;
             }
-            return send_error(errno);
+            return tow_sock_send_error(errno);
         }
         tail += (uint64_t)sent;
         tow_ring_release(&sock->ctl, tail, head, line->out_mask + 1, false, NULL);
@@ -107,7 +86,7 @@ static int send_ring(struct sock_line *sock, int flags)
 
 static void *sender_run(void *arg)
 {
-    struct sock_line *sock = arg;
+    struct tow_sock_line *sock = arg;
     struct tow_line *line = &sock->line;
     int error = 0;
     while (error == 0) {
@@ -127,7 +106,7 @@ static void *sender_run(void *arg)
         error = tow_ring_wait(line, &wait, TOW_TIME_FOREVER, &available);
         if (error == 0) {
             tow_mutex_lock(&sock->role);
-            error = send_ring(sock, 0);
+            error = sock->kind->send_ring(sock, 0);
             tow_mutex_unlock(&sock->role);
         }
     }
@@ -137,9 +116,9 @@ static void *sender_run(void *arg)
     return NULL;
 }
 
-static void sock_wake(struct tow_line *line)
+void tow_sock_wake(struct tow_line *line)
 {
-    struct sock_line *sock = sock_of(line);
+    struct tow_sock_line *sock = sock_of(line);
     if (sock->sender_started) {
         tow_line_count(&line->wakes, 1);
         tow_ring_wake(&sock->ctl.consumer_waits, false);
@@ -154,18 +133,18 @@ static void sock_wake(struct tow_line *line)
     /* No thread to be had: this one sends, and will the next time. */
     atomic_store(&sock->ctl.consumer_waits, 1);
     tow_mutex_lock(&sock->role);
-    error = send_ring(sock, 0);
+    error = sock->kind->send_ring(sock, 0);
     tow_mutex_unlock(&sock->role);
     if (error < 0) {
         tow_line_fail(line, error);
     }
 }
 
-static void sock_send_now(struct tow_line *line)
+void tow_sock_send_now(struct tow_line *line)
 {
-    struct sock_line *sock = sock_of(line);
+    struct tow_sock_line *sock = sock_of(line);
     if (tow_mutex_try(&sock->role)) {
-        int error = send_ring(sock, MSG_DONTWAIT);
+        int error = sock->kind->send_ring(sock, MSG_DONTWAIT);
         tow_mutex_unlock(&sock->role);
         if (error == 0) {
             return;
@@ -175,7 +154,7 @@ static void sock_send_now(struct tow_line *line)
             return;
         }
     }
-    sock_wake(line);
+    tow_sock_wake(line);
 }
 
 /* The system refuses memory (EFAULT) that a handler of the program's would open when it is touched:
@@ -192,7 +171,7 @@ static void sock_touch(uint8_t *bytes, size_t size, bool written)
     }
 }
 
-static int send_parts(struct sock_line *sock, struct iovec *iov, int count)
+static int send_parts(struct tow_sock_line *sock, struct iovec *iov, int count)
 {
     struct tow_line *line = &sock->line;
     bool touched = false; /* since the last byte that went */
@@ -216,7 +195,7 @@ static int send_parts(struct sock_line *sock, struct iovec *iov, int count)
                 touched = true;
                 continue;
             }
-            return send_error(errno);
+            return tow_sock_send_error(errno);
         }
         touched = false;
         size_t left = (size_t)sent;
@@ -233,9 +212,9 @@ static int send_parts(struct sock_line *sock, struct iovec *iov, int count)
     return 0;
 }
 
-static int sock_send_direct(struct tow_line *line, const struct iovec *iov, int count, size_t total)
+int tow_sock_send_direct(struct tow_line *line, const struct iovec *iov, int count, size_t total)
 {
-    struct sock_line *sock = sock_of(line);
+    struct tow_sock_line *sock = sock_of(line);
     if (total < DIRECT_MIN) {
         return tow_ring_send_copy(line, iov, count);
     }
@@ -246,9 +225,9 @@ static int sock_send_direct(struct tow_line *line, const struct iovec *iov, int 
     struct iovec parts[TOW_LINE_IOV_MAX];
     memcpy(parts, iov, (size_t)count * sizeof *iov);
     tow_mutex_lock(&sock->role);
-    error = send_ring(sock, 0);
+    error = sock->kind->send_ring(sock, 0);
     if (error == 0) {
-        error = send_parts(sock, parts, count);
+        error = sock->kind->send_parts(sock, parts, count);
     }
     tow_mutex_unlock(&sock->role);
     if (error < 0) {
@@ -262,7 +241,7 @@ static int sock_send_direct(struct tow_line *line, const struct iovec *iov, int 
 }
 
 /* Somebody else sends, and sends all of it: an empty ring is as much room as there can be. */
-static int sock_await_sent(struct sock_line *sock, int64_t deadline_ns)
+static int sock_await_sent(struct tow_sock_line *sock, int64_t deadline_ns)
 {
     struct tow_line *line = &sock->line;
     struct tow_spin spin = {0};
@@ -281,9 +260,9 @@ static int sock_await_sent(struct sock_line *sock, int64_t deadline_ns)
     return tow_ring_wait(line, &wait, deadline_ns, &room);
 }
 
-static int sock_drain(struct tow_line *line, int64_t deadline_ns)
+int tow_sock_drain(struct tow_line *line, int64_t deadline_ns)
 {
-    struct sock_line *sock = sock_of(line);
+    struct tow_sock_line *sock = sock_of(line);
     for (;;) {
         int error = atomic_load(&line->error);
         if (error != 0) {
@@ -293,7 +272,7 @@ static int sock_drain(struct tow_line *line, int64_t deadline_ns)
             return 0;
         }
         if (tow_mutex_try(&sock->role)) {
-            error = send_ring(sock, MSG_DONTWAIT);
+            error = sock->kind->send_ring(sock, MSG_DONTWAIT);
             tow_mutex_unlock(&sock->role);
             if (error == -EAGAIN) {
                 error = tow_sock_poll(sock->fd, POLLOUT, deadline_ns);
@@ -332,17 +311,15 @@ static int receive_error(struct tow_line *line, ssize_t got)
 }
 
 /* One receive call. */
-static ssize_t receive_once(struct sock_line *sock, void *to, size_t n, int flags)
+static ssize_t receive_once(struct tow_sock_line *sock, void *to, size_t n, int flags)
 {
     tow_line_count(&sock->line.receives, 1);
     ssize_t got = recv(sock->fd, to, n, flags);
     return got > 0 ? got : receive_error(&sock->line, got);
 }
 
-/* Receives at least one byte, waiting until the deadline: the count, or an error. `flags` are for
- * the call that sleeps. */
-static ssize_t sock_receive(struct sock_line *sock, void *to, size_t n, int64_t deadline_ns,
-                            int flags)
+ssize_t tow_sock_receive(struct tow_sock_line *sock, void *to, size_t n, int64_t deadline_ns,
+                         int flags)
 {
     struct tow_line *line = &sock->line;
     ssize_t got = -EAGAIN;
@@ -388,7 +365,7 @@ static ssize_t sock_receive(struct sock_line *sock, void *to, size_t n, int64_t 
 
 static int sock_fill(struct tow_line *line, size_t min, int64_t deadline_ns)
 {
-    struct sock_line *sock = sock_of(line);
+    struct tow_sock_line *sock = sock_of(line);
     if (min > TOW_LINE_FRAME_MAX) {
         return -EMSGSIZE;
     }
@@ -400,15 +377,15 @@ static int sock_fill(struct tow_line *line, size_t min, int64_t deadline_ns)
         atomic_store_explicit(&line->in_tail, tail, memory_order_relaxed);
         atomic_store_explicit(&line->in_head, head, memory_order_relaxed);
     }
-    size_t ahead = sock->bulk && min <= RECEIVE_HEAD ? RECEIVE_HEAD : RECEIVE_AHEAD;
+    size_t ahead = sock->bulk && min <= RECEIVE_HEAD ? RECEIVE_HEAD : TOW_SOCK_AHEAD;
     sock->bulk = false;
     while (head - tail < min) {
         size_t room = line->in_mask + 1 - (head - tail);
         size_t need = min - (head - tail);
         size_t want = need > ahead ? need : ahead;
         want = want < room ? want : room;
-        ssize_t got = sock_receive(sock, (uint8_t *)line->in_base + (head & line->in_mask), want,
-                                   deadline_ns, 0);
+        ssize_t got = tow_sock_receive(sock, (uint8_t *)line->in_base + (head & line->in_mask),
+                                       want, deadline_ns, 0);
         if (got < 0) {
             return (int)got;
         }
@@ -420,12 +397,12 @@ static int sock_fill(struct tow_line *line, size_t min, int64_t deadline_ns)
 
 static int sock_recv_into(struct tow_line *line, void *dst, size_t n)
 {
-    struct sock_line *sock = sock_of(line);
+    struct tow_sock_line *sock = sock_of(line);
     uint8_t *to = dst;
     size_t left = n;
     bool touched = false;
     while (left > 0) {
-        ssize_t got = sock_receive(sock, to, left, TOW_TIME_FOREVER, MSG_WAITALL);
+        ssize_t got = tow_sock_receive(sock, to, left, TOW_TIME_FOREVER, MSG_WAITALL);
         if (got == -EFAULT && !touched) {
             sock_touch(to, left, true);
             touched = true;
@@ -438,7 +415,7 @@ static int sock_recv_into(struct tow_line *line, void *dst, size_t n)
         to += got;
         left -= (size_t)got;
     }
-    sock->bulk = n >= BULK_MIN;
+    sock->bulk = n >= TOW_SOCK_BULK;
     /* The buffer is empty here; its positions keep counting, for the alignment. */
     uint64_t tail = atomic_load_explicit(&line->in_tail, memory_order_relaxed) + n;
     atomic_store_explicit(&line->in_tail, tail, memory_order_relaxed);
@@ -447,9 +424,9 @@ static int sock_recv_into(struct tow_line *line, void *dst, size_t n)
     return 0;
 }
 
-static int sock_wait_readable(struct tow_line *line, int64_t deadline_ns)
+int tow_sock_wait_readable(struct tow_line *line, int64_t deadline_ns)
 {
-    struct sock_line *sock = sock_of(line);
+    struct tow_sock_line *sock = sock_of(line);
     for (;;) {
         if (atomic_load(&line->in_head) != atomic_load(&line->in_tail) ||
             atomic_load(&line->down)) {
@@ -467,53 +444,51 @@ static int sock_wait_readable(struct tow_line *line, int64_t deadline_ns)
 
 /* ---- life ---- */
 
-static void sock_shutdown(struct tow_line *line)
+void tow_sock_shutdown(struct tow_line *line)
 {
-    struct sock_line *sock = sock_of(line);
+    struct tow_sock_line *sock = sock_of(line);
     /* Ends every blocked send, recv and poll. */
     shutdown(sock->fd, SHUT_RDWR);
     tow_line_fail(line, -ESHUTDOWN);
 }
 
-static int sock_await_end(struct tow_line *line, int64_t deadline_ns)
+int tow_sock_await_end(struct tow_line *line, int64_t deadline_ns)
 {
     return tow_sock_poll(sock_of(line)->fd, POLLRDHUP, deadline_ns);
 }
 
-static void sock_abandon(struct tow_line *line)
+void tow_sock_abandon(struct tow_line *line)
 {
     close(sock_of(line)->fd);
 }
 
-static void sock_free(struct sock_line *sock)
+static void sock_free(struct tow_sock_line *sock)
 {
     tow_mirror_unmap(sock->line.out_base, TOW_LINE_RING_SIZE);
     tow_mirror_unmap((uint8_t *)sock->line.in_base, TOW_LINE_RING_SIZE);
+    sock->kind->fini(sock);
     tow_mutex_fini(&sock->role);
     close(sock->fd);
     free(sock);
 }
 
-static void sock_destroy(struct tow_line *line)
+void tow_sock_destroy(struct tow_line *line)
 {
-    struct sock_line *sock = sock_of(line);
+    struct tow_sock_line *sock = sock_of(line);
     if (sock->sender_started) {
         pthread_join(sock->sender, NULL);
     }
     sock_free(sock);
 }
 
-#define SOCK_OPS(kind, breaks)                                                                     \
-    {                                                                                              \
-        .name = kind, .can_break = breaks, .wake = sock_wake, .send_now = sock_send_now,           \
-        .send_direct = sock_send_direct, .drain = sock_drain, .fill = sock_fill,                   \
-        .recv_into = sock_recv_into, .wait_readable = sock_wait_readable,                          \
-        .shutdown = sock_shutdown, .await_end = sock_await_end, .abandon = sock_abandon,           \
-        .destroy = sock_destroy,                                                                   \
-    }
+static void no_fini(struct tow_sock_line *sock)
+{
+}
 
-static const struct tow_line_ops unix_ops = SOCK_OPS("unix", false);
-static const struct tow_line_ops tcp_ops = SOCK_OPS("tcp", true);
+static const struct tow_sock_kind plain = {send_ring, send_parts, no_fini};
+
+static const struct tow_line_ops unix_ops = TOW_SOCK_OPS("unix", false, sock_fill, sock_recv_into);
+static const struct tow_line_ops tcp_ops = TOW_SOCK_OPS("tcp", true, sock_fill, sock_recv_into);
 
 static void set_option(int fd, int level, int option, int value)
 {
@@ -547,17 +522,19 @@ static void sock_tune(int fd, bool tcp)
     set_option(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, UNACKED_MAX_MS);
 }
 
-int tow_sock_line(int fd, bool tcp, struct tow_line **ret_line)
+int tow_sock_line_make(size_t size, const struct tow_line_ops *ops,
+                       const struct tow_sock_kind *kind, int fd, bool tcp,
+                       struct tow_sock_line **ret_sock)
 {
-    struct sock_line *sock = aligned_alloc(128, sizeof *sock);
+    struct tow_sock_line *sock = aligned_alloc(128, (size + 127) / 128 * 128);
     if (sock == NULL) {
         close(fd);
         return -ENOMEM;
     }
-    memset(sock, 0, sizeof *sock);
-    tow_line_init(&sock->line, tcp ? &tcp_ops : &unix_ops);
+    memset(sock, 0, size);
+    tow_line_init(&sock->line, ops);
+    sock->kind = kind;
     sock->fd = fd;
-    sock->tcp = tcp;
     sock->sender_spin = sock->line.out_spin;
     tow_mutex_init(&sock->role, LINE_SOCK_ROLE);
     atomic_store(&sock->ctl.consumer_waits, 1);
@@ -578,8 +555,19 @@ int tow_sock_line(int fd, bool tcp, struct tow_line **ret_line)
     }
     sock_tune(fd, tcp);
     tow_sock_describe(fd, sock->line.peer, sizeof sock->line.peer);
-    *ret_line = &sock->line;
+    *ret_sock = sock;
     return 0;
+}
+
+int tow_sock_line(int fd, bool tcp, struct tow_line **ret_line)
+{
+    struct tow_sock_line *sock;
+    int error =
+        tow_sock_line_make(sizeof *sock, tcp ? &tcp_ops : &unix_ops, &plain, fd, tcp, &sock);
+    if (error == 0) {
+        *ret_line = &sock->line;
+    }
+    return error;
 }
 
 /* ---- helpers ---- */
