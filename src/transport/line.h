@@ -277,7 +277,7 @@ void tow_line_abandon(struct tow_line *line);
 
 void tow_line_get_stats(const struct tow_line *line, struct tow_line_stats *ret_stats);
 
-/* The kind: "self", "unix", "tcp", "shm", "hook". */
+/* The kind: "self", "unix", "tcp", "tls", "shm", "hook". */
 const char *tow_line_kind(const struct tow_line *line);
 
 /* Who is at the other end, for logs: "10.0.0.3:41234", "pid 812 of user 1000". */

@@ -4,7 +4,10 @@
 
 #include "base/clock.h"
 #include "base/thread.h"
+#include "transport/sock.h"
+#include "transport/tls.h"
 
+#include <arpa/inet.h>
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -12,9 +15,13 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 const char *lines_kind = "self";
+
+/* What both ends of a line over tls have. */
+static const struct tow_tls_grant grant = {"a session's id", "a secret of thirty-two bytes...."};
 
 static char folder[64];
 
@@ -55,7 +62,7 @@ struct tow_listener *lines_listen(char ret_connect[TOW_ADDRESS_MAX])
     static int number;
     char address[TOW_ADDRESS_MAX], why[TOW_WHY_MAX] = "";
     const char *kind = inner_kind();
-    if (strcmp(kind, "tcp") == 0) {
+    if (strcmp(kind, "tcp") == 0 || strcmp(kind, "tls") == 0) {
         snprintf(address, sizeof address, "tcp://127.0.0.1:0");
     } else {
         snprintf(address, sizeof address, "%s://%s/s%d", kind, lines_folder(), number++);
@@ -69,6 +76,24 @@ struct tow_listener *lines_listen(char ret_connect[TOW_ADDRESS_MAX])
     return listener;
 }
 
+/* Over tls it takes a grant, which nobody gives here. */
+static int connect_tls(const char *address, int64_t deadline_ns, char *ret_why, size_t size,
+                       struct tow_line **ret_line)
+{
+    bool hooked = inner_kind() != lines_kind;
+    const char *port = strrchr(address, ':');
+    struct sockaddr_in to = {.sin_family = AF_INET,
+                             .sin_port = htons((uint16_t)atoi(port + 1)),
+                             .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    int error = tow_sock_connect(fd, (struct sockaddr *)&to, sizeof to, deadline_ns);
+    if (error == 0) {
+        error = tow_tls_line(fd, false, &grant, deadline_ns, ret_why, size, ret_line);
+    }
+    return error == 0 && hooked ? tow_line_hook(*ret_line, "delay=100us", ret_why, size, ret_line)
+                                : error;
+}
+
 struct tow_line *lines_connect(const char *address)
 {
     struct tow_line *line;
@@ -77,7 +102,11 @@ struct tow_line *lines_connect(const char *address)
     static const uint8_t bytes[777] = "preface";
     const struct tow_preface preface = {bytes, sizeof bytes};
     struct tow_patience patience = tow_patience_none(tow_time_deadline(TOW_CONNECT_TIMEOUT_NS));
-    if (tow_transport_connect_by(address, &preface, &patience, why, sizeof why, &line) < 0) {
+    int error =
+        strcmp(inner_kind(), "tls") == 0
+            ? connect_tls(address, patience.deadline_ns, why, sizeof why, &line)
+            : tow_transport_connect_by(address, &preface, &patience, why, sizeof why, &line);
+    if (error < 0) {
         fprintf(stderr, "connect %s: %s\n", address, why);
         abort();
     }
@@ -98,8 +127,11 @@ struct tow_line *lines_adopt(struct tow_listener *listener)
     assert_int_equal(poll(&poll_fd, 1, 5000), 1);
     assert_int_equal(tow_listener_accept(listener, &fd, peer), 0);
     struct tow_line *line;
-    if (tow_line_from_fd(fd, listener->kind, tow_time_deadline(5 * TOW_TIME_S), why, sizeof why,
-                         &line) < 0) {
+    int64_t deadline_ns = tow_time_deadline(5 * TOW_TIME_S);
+    int error = strcmp(inner_kind(), "tls") == 0
+                    ? tow_tls_line(fd, true, &grant, deadline_ns, why, sizeof why, &line)
+                    : tow_line_from_fd(fd, listener->kind, deadline_ns, why, sizeof why, &line);
+    if (error < 0) {
         fail_msg("%s", why);
     }
     const uint8_t *at;

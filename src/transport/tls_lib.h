@@ -1,0 +1,104 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* OpenSSL 3, opened when the first encrypted line is made, and only then: a program that uses none
+ * needs none, and building needs none of its headers.
+ *
+ * It is opened for us alone (RTLD_LOCAL, its own symbols first), in a library context of our own
+ * that reads no configuration file, and leaves nothing to do at exit: the program may have an
+ * OpenSSL of its own, another version even.
+ */
+#ifndef TOW_TRANSPORT_TLS_LIB_H
+#define TOW_TRANSPORT_TLS_LIB_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+typedef struct ssl_st SSL;
+typedef struct ssl_ctx_st SSL_CTX;
+typedef struct ssl_method_st SSL_METHOD;
+typedef struct ssl_session_st SSL_SESSION;
+typedef struct ssl_cipher_st SSL_CIPHER;
+typedef struct bio_st BIO;
+typedef struct bio_method_st BIO_METHOD;
+typedef struct evp_cipher_st EVP_CIPHER;
+typedef struct evp_cipher_ctx_st EVP_CIPHER_CTX;
+typedef struct engine_st ENGINE;
+typedef struct ossl_lib_ctx_st OSSL_LIB_CTX;
+typedef struct ossl_param_st OSSL_PARAM;
+
+typedef void tow_tls_keylog(const SSL *ssl, const char *line);
+typedef int tow_tls_psk_find(SSL *ssl, const unsigned char *id, size_t id_size, SSL_SESSION **ret);
+typedef int tow_tls_psk_use(SSL *ssl, const void *digest, const unsigned char **ret_id,
+                            size_t *ret_id_size, SSL_SESSION **ret);
+
+/* What we use of libssl and libcrypto, with the types of OpenSSL's own headers (ssl.h, evp.h). */
+#define TOW_TLS_SSL_FUNCTIONS(F)                                                                   \
+    F(int, OPENSSL_init_ssl, (uint64_t options, const void *settings))                             \
+    F(const SSL_METHOD *, TLS_method, (void))                                                      \
+    F(SSL_CTX *, SSL_CTX_new_ex, (OSSL_LIB_CTX *, const char *query, const SSL_METHOD *))          \
+    F(void, SSL_CTX_free, (SSL_CTX *))                                                             \
+    F(long, SSL_CTX_ctrl, (SSL_CTX *, int command, long number, void *))                           \
+    F(uint64_t, SSL_CTX_set_options, (SSL_CTX *, uint64_t options))                                \
+    F(int, SSL_CTX_set_ciphersuites, (SSL_CTX *, const char *))                                    \
+    F(int, SSL_CTX_set_num_tickets, (SSL_CTX *, size_t))                                           \
+    F(void, SSL_CTX_set_verify, (SSL_CTX *, int mode, int (*)(int, void *)))                       \
+    F(void, SSL_CTX_set_keylog_callback, (SSL_CTX *, tow_tls_keylog *))                            \
+    F(void, SSL_CTX_set_psk_find_session_callback, (SSL_CTX *, tow_tls_psk_find *))                \
+    F(void, SSL_CTX_set_psk_use_session_callback, (SSL_CTX *, tow_tls_psk_use *))                  \
+    F(SSL *, SSL_new, (SSL_CTX *))                                                                 \
+    F(void, SSL_free, (SSL *))                                                                     \
+    F(void, SSL_set_bio, (SSL *, BIO * in, BIO * out))                                             \
+    F(int, SSL_set_ex_data, (SSL *, int index, void *))                                            \
+    F(void *, SSL_get_ex_data, (const SSL *, int index))                                           \
+    F(void, SSL_set_connect_state, (SSL *))                                                        \
+    F(void, SSL_set_accept_state, (SSL *))                                                         \
+    F(int, SSL_do_handshake, (SSL *))                                                              \
+    F(int, SSL_get_error, (const SSL *, int result))                                               \
+    F(int, SSL_session_reused, (const SSL *))                                                      \
+    F(const SSL_CIPHER *, SSL_CIPHER_find, (SSL *, const unsigned char number[2]))                 \
+    F(SSL_SESSION *, SSL_SESSION_new, (void))                                                      \
+    F(void, SSL_SESSION_free, (SSL_SESSION *))                                                     \
+    F(int, SSL_SESSION_set1_master_key, (SSL_SESSION *, const unsigned char *key, size_t))         \
+    F(int, SSL_SESSION_set_cipher, (SSL_SESSION *, const SSL_CIPHER *))                            \
+    F(int, SSL_SESSION_set_protocol_version, (SSL_SESSION *, int))
+
+#define TOW_TLS_CRYPTO_FUNCTIONS(F)                                                                \
+    F(int, OPENSSL_init_crypto, (uint64_t options, const void *settings))                          \
+    F(OSSL_LIB_CTX *, OSSL_LIB_CTX_new, (void))                                                    \
+    F(const BIO_METHOD *, BIO_s_mem, (void))                                                       \
+    F(BIO *, BIO_new, (const BIO_METHOD *))                                                        \
+    F(int, BIO_free, (BIO *))                                                                      \
+    F(int, BIO_read, (BIO *, void *, int size))                                                    \
+    F(int, BIO_write, (BIO *, const void *, int size))                                             \
+    F(size_t, BIO_ctrl_pending, (BIO *))                                                           \
+    F(unsigned long, ERR_get_error, (void))                                                        \
+    F(void, ERR_clear_error, (void))                                                               \
+    F(const char *, ERR_reason_error_string, (unsigned long))                                      \
+    F(EVP_CIPHER *, EVP_CIPHER_fetch, (OSSL_LIB_CTX *, const char *name, const char *query))       \
+    F(EVP_CIPHER_CTX *, EVP_CIPHER_CTX_new, (void))                                                \
+    F(void, EVP_CIPHER_CTX_free, (EVP_CIPHER_CTX *))                                               \
+    F(int, EVP_CIPHER_CTX_ctrl, (EVP_CIPHER_CTX *, int type, int number, void *))                  \
+    F(int, EVP_CipherInit_ex,                                                                      \
+      (EVP_CIPHER_CTX *, const EVP_CIPHER *, ENGINE *, const unsigned char *key,                   \
+       const unsigned char *iv, int encrypt))                                                      \
+    F(int, EVP_CipherUpdate,                                                                       \
+      (EVP_CIPHER_CTX *, unsigned char *to, int *ret_size, const unsigned char *from, int size))   \
+    F(int, EVP_CipherFinal_ex, (EVP_CIPHER_CTX *, unsigned char *to, int *ret_size))               \
+    F(unsigned char *, EVP_Q_mac,                                                                  \
+      (OSSL_LIB_CTX *, const char *name, const char *query, const char *digest,                    \
+       const OSSL_PARAM *, const void *key, size_t key_size, const unsigned char *bytes,           \
+       size_t size, unsigned char *ret, size_t ret_max, size_t *ret_size))
+
+struct tow_tls_lib {
+#define TOW_TLS_FIELD(type, name, arguments) type(*name) arguments;
+    TOW_TLS_SSL_FUNCTIONS(TOW_TLS_FIELD)
+    TOW_TLS_CRYPTO_FUNCTIONS(TOW_TLS_FIELD)
+#undef TOW_TLS_FIELD
+    void *ssl_library, *crypto_library; /* as dlopen gave them, never closed */
+    OSSL_LIB_CTX *context;              /* ours, for ever */
+    EVP_CIPHER *cipher;                 /* AES-128-GCM; ours, for ever */
+};
+
+/* The library, opened once in a process; -ENOTSUP with a sentence that says what to install. */
+int tow_tls_lib(const struct tow_tls_lib **ret_lib, char *ret_why, size_t size);
+
+#endif
