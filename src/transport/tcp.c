@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* tcp: any machine that can be reached. */
+/* tcp: any machine that can be reached. What is over tcp uses the same addresses. */
+#include "transport/tcp.h"
+
 #include "base/clock.h"
 #include "transport/sock.h"
 #include "transport/transport.h"
@@ -14,14 +16,12 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-struct tcp_address {
-    char host[256]; /* without brackets; "" for any */
-    char port[8];
-};
+#define TCP "tcp://"
 
-static int tcp_parse(const char *rest, struct tcp_address *ret_address, char *ret_why, size_t size)
+int tow_tcp_parse(const char *scheme, const char *rest, struct tow_tcp_address *ret_address,
+                  char *ret_why, size_t size)
 {
-    struct tcp_address address = {0};
+    struct tow_tcp_address address = {0};
     const char *host = rest, *host_end, *port;
     if (rest[0] == '[') {
         host = rest + 1;
@@ -43,9 +43,9 @@ static int tcp_parse(const char *rest, struct tcp_address *ret_address, char *re
     }
     if (!good || host == host_end) {
         snprintf(ret_why, size,
-                 "tcp://%s is not an address; write tcp://HOST:PORT, for example "
-                 "tcp://gpuhost:%d or tcp://[::1]:%d",
-                 rest, TOW_DEFAULT_PORT, TOW_DEFAULT_PORT);
+                 "%s%s is not an address; write %sHOST:PORT, for example "
+                 "%sgpuhost:%d or %s[::1]:%d",
+                 scheme, rest, scheme, scheme, TOW_DEFAULT_PORT, scheme, TOW_DEFAULT_PORT);
         return -EINVAL;
     }
     memcpy(address.host, host, (size_t)(host_end - host));
@@ -59,12 +59,12 @@ static int tcp_parse(const char *rest, struct tcp_address *ret_address, char *re
 
 static int tcp_check(const char *rest, char *ret_why, size_t size)
 {
-    struct tcp_address ignored;
-    return tcp_parse(rest, &ignored, ret_why, size);
+    struct tow_tcp_address ignored;
+    return tow_tcp_parse(TCP, rest, &ignored, ret_why, size);
 }
 
-static int tcp_resolve(const char *rest, const struct tcp_address *address, bool passive,
-                       struct addrinfo **ret_list, char *ret_why, size_t size)
+static int tcp_resolve(const char *scheme, const char *rest, const struct tow_tcp_address *address,
+                       bool passive, struct addrinfo **ret_list, char *ret_why, size_t size)
 {
     struct addrinfo hints = {
         .ai_family = AF_UNSPEC,
@@ -78,59 +78,58 @@ static int tcp_resolve(const char *rest, const struct tcp_address *address, bool
     }
     if (error == EAI_SYSTEM) {
         error = -errno;
-        snprintf(ret_why, size, "cannot resolve the host name in tcp://%s: %s", rest,
+        snprintf(ret_why, size, "cannot resolve the host name in %s%s: %s", scheme, rest,
                  strerror(-error));
         return error < 0 ? error : -EHOSTUNREACH;
     }
-    snprintf(ret_why, size, "cannot resolve the host name in tcp://%s: %s; check its spelling",
+    snprintf(ret_why, size, "cannot resolve the host name in %s%s: %s; check its spelling", scheme,
              rest, gai_strerror(error));
     return -EHOSTUNREACH;
 }
 
-static void explain_connect(const char *rest, const struct tcp_address *address, int error,
-                            char *ret_why, size_t size)
+static void explain_connect(const char *scheme, const char *rest,
+                            const struct tow_tcp_address *address, int error, char *ret_why,
+                            size_t size)
 {
     switch (-error) {
     case ECONNREFUSED:
-        snprintf(
-            ret_why, size,
-            "tcp://%s refused the connection; start towlined there with -l tcp://0.0.0.0:%s, or "
-            "check the port",
-            rest, address->port);
+        snprintf(ret_why, size,
+                 "%s%s refused the connection; start towlined there with -l %s0.0.0.0:%s, or "
+                 "check the port",
+                 scheme, rest, scheme, address->port);
         break;
     case ETIMEDOUT:
         snprintf(ret_why, size,
-                 "tcp://%s did not answer in time; check the host, and that no firewall blocks "
+                 "%s%s did not answer in time; check the host, and that no firewall blocks "
                  "port %s",
-                 rest, address->port);
+                 scheme, rest, address->port);
         break;
     case ENETUNREACH:
     case EHOSTUNREACH:
-        snprintf(ret_why, size, "tcp://%s cannot be reached from this machine: %s", rest,
+        snprintf(ret_why, size, "%s%s cannot be reached from this machine: %s", scheme, rest,
                  strerror(-error));
         break;
     default:
-        snprintf(ret_why, size, "cannot connect to tcp://%s: %s", rest, strerror(-error));
+        snprintf(ret_why, size, "cannot connect to %s%s: %s", scheme, rest, strerror(-error));
         break;
     }
 }
 
-static int tcp_connect(const char *rest, const struct tow_preface *preface,
-                       struct tow_patience *patience, char *ret_why, size_t size,
-                       struct tow_line **ret_line)
+int tow_tcp_dial(const char *scheme, const char *rest, int64_t deadline_ns, char *ret_why,
+                 size_t size, int *ret_fd)
 {
-    struct tcp_address address;
-    int error = tcp_parse(rest, &address, ret_why, size);
+    struct tow_tcp_address address;
+    int error = tow_tcp_parse(scheme, rest, &address, ret_why, size);
     if (error < 0) {
         return error;
     }
     if (address.host[0] == '\0' || strcmp(address.port, "0") == 0) {
-        snprintf(ret_why, size, "tcp://%s is for listening; name a host and a port to connect to",
-                 rest);
+        snprintf(ret_why, size, "%s%s is for listening; name a host and a port to connect to",
+                 scheme, rest);
         return -EINVAL;
     }
     struct addrinfo *list;
-    error = tcp_resolve(rest, &address, false, &list, ret_why, size);
+    error = tcp_resolve(scheme, rest, &address, false, &list, ret_why, size);
     if (error < 0) {
         return error;
     }
@@ -144,9 +143,9 @@ static int tcp_connect(const char *rest, const struct tow_preface *preface,
         }
         /* A share of the time for each address, so that a dead first one leaves some for the
          * next. */
-        int64_t left = tow_time_left(patience->deadline_ns);
+        int64_t left = tow_time_left(deadline_ns);
         int64_t until = info->ai_next == NULL || left == TOW_TIME_FOREVER
-                            ? patience->deadline_ns
+                            ? deadline_ns
                             : tow_time_deadline(left / 2);
         error = tow_sock_connect(fd, info->ai_addr, info->ai_addrlen, until);
         if (error < 0) {
@@ -156,7 +155,20 @@ static int tcp_connect(const char *rest, const struct tow_preface *preface,
     }
     freeaddrinfo(list);
     if (fd < 0) {
-        explain_connect(rest, &address, error, ret_why, size);
+        explain_connect(scheme, rest, &address, error, ret_why, size);
+        return error;
+    }
+    *ret_fd = fd;
+    return 0;
+}
+
+static int tcp_connect(const char *rest, const struct tow_preface *preface,
+                       struct tow_patience *patience, char *ret_why, size_t size,
+                       struct tow_line **ret_line)
+{
+    int fd = -1;
+    int error = tow_tcp_dial(TCP, rest, patience->deadline_ns, ret_why, size, &fd);
+    if (error < 0) {
         return error;
     }
     error = tow_sock_line(fd, true, ret_line);
@@ -168,7 +180,8 @@ static int tcp_connect(const char *rest, const struct tow_preface *preface,
 }
 
 /* The address with the port that the kernel chose. */
-static void write_address(int fd, const struct tcp_address *address, char *ret_address)
+static void write_address(const char *scheme, int fd, const struct tow_tcp_address *address,
+                          char *ret_address)
 {
     struct sockaddr_storage bound;
     socklen_t length = sizeof bound;
@@ -180,20 +193,20 @@ static void write_address(int fd, const struct tcp_address *address, char *ret_a
     }
     const char *host = address->host[0] == '\0' ? "*" : address->host;
     bool brackets = strchr(host, ':') != NULL;
-    snprintf(ret_address, TOW_ADDRESS_MAX, "tcp://%s%s%s:%u", brackets ? "[" : "", host,
+    snprintf(ret_address, TOW_ADDRESS_MAX, "%s%s%s%s:%u", scheme, brackets ? "[" : "", host,
              brackets ? "]" : "", port);
 }
 
-static int tcp_listen(const char *rest, mode_t mode, char *ret_why, size_t size, int *ret_fd,
-                      char *ret_address)
+int tow_tcp_listen(const char *scheme, const char *rest, char *ret_why, size_t size, int *ret_fd,
+                   char *ret_address)
 {
-    struct tcp_address address;
-    int error = tcp_parse(rest, &address, ret_why, size);
+    struct tow_tcp_address address;
+    int error = tow_tcp_parse(scheme, rest, &address, ret_why, size);
     if (error < 0) {
         return error;
     }
     struct addrinfo *list;
-    error = tcp_resolve(rest, &address, true, &list, ret_why, size);
+    error = tcp_resolve(scheme, rest, &address, true, &list, ret_why, size);
     if (error < 0) {
         return error;
     }
@@ -226,19 +239,25 @@ static int tcp_listen(const char *rest, mode_t mode, char *ret_why, size_t size,
     freeaddrinfo(list);
     if (fd < 0) {
         if (error == -EADDRINUSE) {
-            snprintf(ret_why, size,
-                     "another program already listens on tcp://%s; choose another port", rest);
+            snprintf(ret_why, size, "another program already listens on %s%s; choose another port",
+                     scheme, rest);
         } else if (error == -EADDRNOTAVAIL) {
-            snprintf(ret_why, size,
-                     "cannot listen on tcp://%s: that is not an address of this machine", rest);
+            snprintf(ret_why, size, "cannot listen on %s%s: that is not an address of this machine",
+                     scheme, rest);
         } else {
-            snprintf(ret_why, size, "cannot listen on tcp://%s: %s", rest, strerror(-error));
+            snprintf(ret_why, size, "cannot listen on %s%s: %s", scheme, rest, strerror(-error));
         }
         return error;
     }
-    write_address(fd, &address, ret_address);
+    write_address(scheme, fd, &address, ret_address);
     *ret_fd = fd;
     return 0;
+}
+
+static int tcp_listen(const char *rest, mode_t mode, char *ret_why, size_t size, int *ret_fd,
+                      char *ret_address)
+{
+    return tow_tcp_listen(TCP, rest, ret_why, size, ret_fd, ret_address);
 }
 
 static int tcp_adopt(int fd, int64_t deadline_ns, char *ret_why, size_t size,

@@ -424,38 +424,64 @@ static int tls_start(struct tls_line *tls, const struct tow_tls_lib *lib, bool s
     return error;
 }
 
-int tow_tls_line(int fd, bool server, const struct tow_tls_grant *grant, int64_t deadline_ns,
-                 char *ret_why, size_t size, struct tow_line **ret_line)
+static void explain(bool server, int error, const char *reason, char *ret_why, size_t size)
 {
-    const struct tow_tls_lib *lib;
-    struct tow_tls_shaken shaken = {.early_size = 0};
-    struct tow_sock_line *sock;
-    int error = tow_tls_lib(&lib, ret_why, size);
-    if (error == 0) {
-        error = tow_tls_shake(lib, fd, server, grant, deadline_ns, ret_why, size, &shaken);
+    const char *who = server ? "client" : "server";
+    if (error == -EACCES) {
+        snprintf(ret_why, size, "the %s does not know this session's secret (%s)", who,
+                 reason != NULL ? reason : "no reason given");
+    } else if (error == -ETIMEDOUT) {
+        snprintf(ret_why, size, "the %s did not finish the TLS handshake in time", who);
+    } else {
+        snprintf(ret_why, size, "the %s ended the connection within the TLS handshake: %s", who,
+                 strerror(-error));
     }
+}
+
+int tow_tls_line_of(const struct tow_tls_lib *lib, int fd, bool server,
+                    const struct tow_tls_shaken *shaken, struct tow_line **ret_line)
+{
+    struct tow_sock_line *sock;
+    int error = tow_sock_line_make(sizeof(struct tls_line), &tls_ops, &tls_kind, fd, true, &sock);
     if (error < 0) {
-        close(fd);
-        explicit_bzero(&shaken, sizeof shaken);
         return error;
     }
-    error = tow_sock_line_make(sizeof(struct tls_line), &tls_ops, &tls_kind, fd, true, &sock);
+    error = tls_start((struct tls_line *)sock, lib, server, shaken);
     if (error == 0) {
-        error = tls_start((struct tls_line *)sock, lib, server, &shaken);
-        if (error == 0) {
-            error = open_all((struct tls_line *)sock);
-        }
-        if (error < 0) {
-            tow_line_close(&sock->line);
-        }
+        error = open_all((struct tls_line *)sock);
     }
-    explicit_bzero(&shaken, sizeof shaken);
     if (error < 0) {
-        snprintf(ret_why, size, "cannot set up the encrypted connection: %s", strerror(-error));
+        tow_line_close(&sock->line);
         return error;
     }
     *ret_line = &sock->line;
     return 0;
+}
+
+int tow_tls_line(int fd, bool server, const struct tow_tls_grant *grant, int64_t deadline_ns,
+                 char *ret_why, size_t size, struct tow_line **ret_line)
+{
+    const struct tow_tls_lib *lib;
+    const struct tow_tls_shake_by by = {.grant = grant, .server = server};
+    struct tow_tls_shaken shaken = {.early_size = 0};
+    const char *reason = NULL;
+    int error = tow_tls_lib(&lib, ret_why, size);
+    if (error < 0) {
+        close(fd);
+        return error;
+    }
+    error = tow_tls_shake(lib, fd, &by, deadline_ns, &reason, &shaken);
+    if (error < 0) {
+        close(fd);
+        explain(server, error, reason, ret_why, size);
+    } else {
+        error = tow_tls_line_of(lib, fd, server, &shaken, ret_line);
+        if (error < 0) {
+            snprintf(ret_why, size, "cannot set up the encrypted connection: %s", strerror(-error));
+        }
+    }
+    explicit_bzero(&shaken, sizeof shaken);
+    return error;
 }
 
 void tow_tls_set_key_limit(uint64_t bytes)

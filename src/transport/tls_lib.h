@@ -22,6 +22,11 @@ typedef struct bio_method_st BIO_METHOD;
 typedef struct evp_cipher_st EVP_CIPHER;
 typedef struct evp_cipher_ctx_st EVP_CIPHER_CTX;
 typedef struct engine_st ENGINE;
+typedef struct x509_st X509;
+typedef struct X509_pubkey_st X509_PUBKEY;
+typedef struct X509_name_st X509_NAME;
+typedef struct x509_store_ctx_st X509_STORE_CTX;
+typedef struct X509_VERIFY_PARAM_st X509_VERIFY_PARAM;
 typedef struct ossl_lib_ctx_st OSSL_LIB_CTX;
 typedef struct ossl_param_st OSSL_PARAM;
 
@@ -44,6 +49,22 @@ typedef int tow_tls_psk_use(SSL *ssl, const void *digest, const unsigned char **
     F(void, SSL_CTX_set_keylog_callback, (SSL_CTX *, tow_tls_keylog *))                            \
     F(void, SSL_CTX_set_psk_find_session_callback, (SSL_CTX *, tow_tls_psk_find *))                \
     F(void, SSL_CTX_set_psk_use_session_callback, (SSL_CTX *, tow_tls_psk_use *))                  \
+    F(void, SSL_CTX_set_cert_verify_callback,                                                      \
+      (SSL_CTX *, int (*)(X509_STORE_CTX *, void *), void *))                                      \
+    F(int, SSL_CTX_use_certificate_chain_file, (SSL_CTX *, const char *path))                      \
+    F(int, SSL_CTX_use_PrivateKey_file, (SSL_CTX *, const char *path, int type))                   \
+    F(int, SSL_CTX_check_private_key, (const SSL_CTX *))                                           \
+    F(int, SSL_CTX_load_verify_file, (SSL_CTX *, const char *path))                                \
+    F(int, SSL_get_ex_data_X509_STORE_CTX_idx, (void))                                             \
+    F(X509 *, SSL_get1_peer_certificate, (const SSL *))                                            \
+    F(X509_VERIFY_PARAM *, SSL_get0_param, (SSL *))                                                \
+    F(long, SSL_get_verify_result, (const SSL *))                                                  \
+    F(int, SSL_read, (SSL *, void *, int size))                                                    \
+    F(int, SSL_write, (SSL *, const void *, int size))                                             \
+    F(int, SSL_shutdown, (SSL *))                                                                  \
+    F(int, SSL_export_keying_material,                                                             \
+      (SSL *, unsigned char *ret, size_t, const char *label, size_t label_size,                    \
+       const unsigned char *, size_t, int use_context))                                            \
     F(SSL *, SSL_new, (SSL_CTX *))                                                                 \
     F(void, SSL_free, (SSL *))                                                                     \
     F(void, SSL_set_bio, (SSL *, BIO * in, BIO * out))                                             \
@@ -73,6 +94,19 @@ typedef int tow_tls_psk_use(SSL *ssl, const void *digest, const unsigned char **
     F(unsigned long, ERR_get_error, (void))                                                        \
     F(void, ERR_clear_error, (void))                                                               \
     F(const char *, ERR_reason_error_string, (unsigned long))                                      \
+    F(X509 *, X509_STORE_CTX_get0_cert, (const X509_STORE_CTX *))                                  \
+    F(void *, X509_STORE_CTX_get_ex_data, (const X509_STORE_CTX *, int index))                     \
+    F(int, X509_STORE_CTX_get_error, (const X509_STORE_CTX *))                                     \
+    F(void, X509_STORE_CTX_set_error, (X509_STORE_CTX *, int error))                               \
+    F(int, X509_verify_cert, (X509_STORE_CTX *))                                                   \
+    F(const char *, X509_verify_cert_error_string, (long error))                                   \
+    F(int, X509_VERIFY_PARAM_set1_host, (X509_VERIFY_PARAM *, const char *, size_t))               \
+    F(int, X509_VERIFY_PARAM_set1_ip_asc, (X509_VERIFY_PARAM *, const char *))                     \
+    F(X509_PUBKEY *, X509_get_X509_PUBKEY, (const X509 *))                                         \
+    F(int, i2d_X509_PUBKEY, (const X509_PUBKEY *, unsigned char **))                               \
+    F(X509_NAME *, X509_get_subject_name, (const X509 *))                                          \
+    F(int, X509_NAME_get_text_by_NID, (const X509_NAME *, int number, char *, int size))           \
+    F(void, X509_free, (X509 *))                                                                   \
     F(EVP_CIPHER *, EVP_CIPHER_fetch, (OSSL_LIB_CTX *, const char *name, const char *query))       \
     F(EVP_CIPHER_CTX *, EVP_CIPHER_CTX_new, (void))                                                \
     F(void, EVP_CIPHER_CTX_free, (EVP_CIPHER_CTX *))                                               \

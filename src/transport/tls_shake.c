@@ -121,13 +121,8 @@ static int find_grant(SSL *ssl, const unsigned char *id, size_t id_size, SSL_SES
 
 /* ---- settings ---- */
 
-static SSL_CTX *make_context(bool server)
+SSL_CTX *tow_tls_context(const struct tow_tls_lib *lib)
 {
-    const struct tow_tls_lib *lib;
-    char why[64];
-    if (tow_tls_lib(&lib, why, sizeof why) < 0) {
-        return NULL;
-    }
     SSL_CTX *context = lib->SSL_CTX_new_ex(lib->context, NULL, lib->TLS_method());
     if (context == NULL) {
         return NULL;
@@ -142,9 +137,17 @@ static SSL_CTX *make_context(bool server)
     lib->SSL_CTX_ctrl(context, CTRL_CACHE_MODE, 0, NULL);
     lib->SSL_CTX_set_options(context, NO_TICKET | NO_RENEGOTIATION);
     lib->SSL_CTX_set_keylog_callback(context, take_secret);
-    if (server) {
+    return context;
+}
+
+static SSL_CTX *make_context(bool server)
+{
+    const struct tow_tls_lib *lib;
+    char why[64];
+    SSL_CTX *context = tow_tls_lib(&lib, why, sizeof why) < 0 ? NULL : tow_tls_context(lib);
+    if (context != NULL && server) {
         lib->SSL_CTX_set_psk_find_session_callback(context, find_grant);
-    } else {
+    } else if (context != NULL) {
         lib->SSL_CTX_set_psk_use_session_callback(context, use_grant);
         /* No certificate will do: a server that has one instead of the secret is another one. */
         lib->SSL_CTX_set_verify(context, VERIFY_PEER, NULL);
@@ -184,12 +187,14 @@ static int send_written(const struct tow_tls_lib *lib, int fd, BIO *out, int64_t
     return 0;
 }
 
-static int receive_some(const struct tow_tls_lib *lib, int fd, BIO *in, int64_t deadline_ns)
+static int receive_some(const struct tow_tls_lib *lib, int fd, BIO *in, int64_t deadline_ns,
+                        uint8_t *ret_first)
 {
     uint8_t bytes[2048];
     for (;;) {
         ssize_t got = recv(fd, bytes, sizeof bytes, MSG_DONTWAIT);
         if (got > 0) {
+            *ret_first = bytes[0];
             return lib->BIO_write(in, bytes, (int)got) == (int)got ? 0 : -ENOMEM;
         }
         if (got == 0) {
@@ -206,9 +211,10 @@ static int receive_some(const struct tow_tls_lib *lib, int fd, BIO *in, int64_t 
 }
 
 static int shake_hands(const struct tow_tls_lib *lib, int fd, SSL *ssl, BIO *in, BIO *out,
-                       int64_t deadline_ns, const char **ret_reason)
+                       bool server, int64_t deadline_ns, const char **ret_reason)
 {
     size_t received = 0;
+    uint8_t first = TOW_TLS_HANDSHAKE;
     for (;;) {
         lib->ERR_clear_error();
         int result = lib->SSL_do_handshake(ssl);
@@ -223,8 +229,13 @@ static int shake_hands(const struct tow_tls_lib *lib, int fd, SSL *ssl, BIO *in,
         }
         size_t before = lib->BIO_ctrl_pending(in);
         if (error == 0) {
-            error = received > TOW_TLS_EARLY_MAX - 2048 ? -EMSGSIZE
-                                                        : receive_some(lib, fd, in, deadline_ns);
+            error = received > TOW_TLS_EARLY_MAX - 2048
+                        ? -EMSGSIZE
+                        : receive_some(lib, fd, in, deadline_ns, &first);
+        }
+        if (error == 0 && received == 0 && !server && first != TOW_TLS_HANDSHAKE &&
+            first != TOW_TLS_ALERT) {
+            error = -EPROTONOSUPPORT;
         }
         if (error < 0) {
             return error;
@@ -233,44 +244,50 @@ static int shake_hands(const struct tow_tls_lib *lib, int fd, SSL *ssl, BIO *in,
     }
 }
 
-static void explain(bool server, int error, const char *reason, char *ret_why, size_t size)
+/* What the socket has not, and the grant not either. */
+static int shake_setup(const struct tow_tls_lib *lib, const struct tow_tls_shake_by *by,
+                       struct shake *shake, SSL **ret_ssl, BIO **ret_in, BIO **ret_out)
 {
-    const char *who = server ? "client" : "server";
-    if (error == -EACCES) {
-        snprintf(ret_why, size, "the %s does not know this session's secret (%s)", who,
-                 reason != NULL ? reason : "no reason given");
-    } else if (error == -ETIMEDOUT) {
-        snprintf(ret_why, size, "the %s did not finish the TLS handshake in time", who);
-    } else {
-        snprintf(ret_why, size, "the %s ended the connection within the TLS handshake: %s", who,
-                 strerror(-error));
-    }
-}
-
-int tow_tls_shake(const struct tow_tls_lib *lib, int fd, bool server,
-                  const struct tow_tls_grant *grant, int64_t deadline_ns, char *ret_why,
-                  size_t size, struct tow_tls_shaken *ret)
-{
-    struct shake shake = {.lib = lib, .grant = grant, .ret = ret};
-    SSL_CTX *context = context_of(server);
+    SSL_CTX *context = by->context != NULL ? by->context : context_of(by->server);
     SSL *ssl = context == NULL ? NULL : lib->SSL_new(context);
     BIO *in = lib->BIO_new(lib->BIO_s_mem()), *out = lib->BIO_new(lib->BIO_s_mem());
-    if (ssl == NULL || in == NULL || out == NULL || lib->SSL_set_ex_data(ssl, 0, &shake) != 1) {
+    X509_VERIFY_PARAM *checks = ssl != NULL && by->host != NULL ? lib->SSL_get0_param(ssl) : NULL;
+    if (ssl == NULL || in == NULL || out == NULL || lib->SSL_set_ex_data(ssl, 0, shake) != 1 ||
+        (checks != NULL && lib->X509_VERIFY_PARAM_set1_ip_asc(checks, by->host) != 1 &&
+         lib->X509_VERIFY_PARAM_set1_host(checks, by->host, 0) != 1)) {
         lib->BIO_free(in);
         lib->BIO_free(out);
         lib->SSL_free(ssl);
-        snprintf(ret_why, size, "out of memory");
         return -ENOMEM;
     }
     lib->SSL_set_bio(ssl, in, out); /* which owns both now */
-    if (server) {
+    if (by->server) {
         lib->SSL_set_accept_state(ssl);
     } else {
         lib->SSL_set_connect_state(ssl);
     }
-    const char *reason = NULL;
-    int error = shake_hands(lib, fd, ssl, in, out, deadline_ns, &reason);
-    if (error == 0 && (lib->SSL_session_reused(ssl) != 1 || shake.secrets != 3)) {
+    *ret_ssl = ssl;
+    *ret_in = in;
+    *ret_out = out;
+    return 0;
+}
+
+int tow_tls_shake(const struct tow_tls_lib *lib, int fd, const struct tow_tls_shake_by *by,
+                  int64_t deadline_ns, const char **ret_reason, struct tow_tls_shaken *ret)
+{
+    struct shake shake = {.lib = lib, .grant = by->grant, .ret = ret};
+    SSL *ssl = NULL;
+    BIO *in = NULL, *out = NULL;
+    int error = shake_setup(lib, by, &shake, &ssl, &in, &out);
+    if (error < 0) {
+        return error;
+    }
+    error = shake_hands(lib, fd, ssl, in, out, by->server, deadline_ns, ret_reason);
+    if (error == 0 &&
+        ((by->grant != NULL && lib->SSL_session_reused(ssl) != 1) || shake.secrets != 3 ||
+         lib->SSL_export_keying_material(ssl, ret->binding, sizeof ret->binding,
+                                         TOW_TLS_BINDING_LABEL, strlen(TOW_TLS_BINDING_LABEL), NULL,
+                                         0, 0) != 1)) {
         error = -EACCES;
     }
     if (error == 0) {
@@ -279,9 +296,6 @@ int tow_tls_shake(const struct tow_tls_lib *lib, int fd, bool server,
         int got = early == 0 ? 0 : lib->BIO_read(in, ret->early, (int)sizeof ret->early);
         error = early > sizeof ret->early || got != (int)early ? -EMSGSIZE : 0;
         ret->early_size = early;
-    }
-    if (error < 0) {
-        explain(server, error, reason, ret_why, size);
     }
     lib->ERR_clear_error();
     lib->SSL_free(ssl);
