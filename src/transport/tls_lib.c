@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Opens OpenSSL and finds its functions. */
 #include "transport/tls_lib.h"
 
 #include <dlfcn.h>

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Seals and opens records of TLS 1.3. */
 #include "transport/tls_record.h"
 
 #include <errno.h>
