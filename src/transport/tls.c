@@ -104,7 +104,7 @@ static int seal_one(struct tls_line *tls, enum tow_tls_type type, const struct i
 }
 
 /* Behind what is sealed: one record of content, before it the next key if it is time for it. */
-static int seal(struct tls_line *tls, const struct iovec *iov, size_t size)
+static int tls_seal(struct tls_line *tls, const struct iovec *iov, size_t size)
 {
     bool asked = atomic_load_explicit(&tls->update_asked, memory_order_relaxed);
     if (__builtin_expect(asked || tls->out.records >= TOW_TLS_RECORDS_MAX ||
@@ -148,7 +148,7 @@ static int tls_send_ring(struct tow_sock_line *sock, int flags)
         for (size_t at = 0; at < n;) {
             size_t size = n - at < TOW_TLS_PLAIN_MAX ? n - at : TOW_TLS_PLAIN_MAX;
             const struct iovec part = {line->out_base + ((tail + at) & line->out_mask), size};
-            int error = seal(tls, &part, size);
+            int error = tls_seal(tls, &part, size);
             if (error < 0) {
                 return error;
             }
@@ -167,7 +167,7 @@ static int tls_send_parts(struct tow_sock_line *sock, struct iovec *iov, int cou
     }
     while (total > 0) {
         size_t size = total < TOW_TLS_PLAIN_MAX ? total : TOW_TLS_PLAIN_MAX;
-        int error = seal(tls, iov, size);
+        int error = tls_seal(tls, iov, size);
         total -= size;
         in_batch += size;
         if (error == 0 && (in_batch >= SEAL_MAX || total == 0)) {
@@ -424,7 +424,7 @@ static int tls_start(struct tls_line *tls, const struct tow_tls_lib *lib, bool s
     return error;
 }
 
-static void explain(bool server, int error, const char *reason, char *ret_why, size_t size)
+static void tls_explain(bool server, int error, const char *reason, char *ret_why, size_t size)
 {
     const char *who = server ? "client" : "server";
     if (error == -EACCES) {
@@ -473,7 +473,7 @@ int tow_tls_line(int fd, bool server, const struct tow_tls_grant *grant, int64_t
     error = tow_tls_shake(lib, fd, &by, deadline_ns, &reason, &shaken);
     if (error < 0) {
         close(fd);
-        explain(server, error, reason, ret_why, size);
+        tls_explain(server, error, reason, ret_why, size);
     } else {
         error = tow_tls_line_of(lib, fd, server, &shaken, ret_line);
         if (error < 0) {

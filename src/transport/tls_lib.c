@@ -27,7 +27,7 @@ static void *lib_open(const char *name)
     return dlopen(name, flags);
 }
 
-static void *find(void *library, const char *name)
+static void *lib_find(void *library, const char *name)
 {
     void *found = dlsym(library, name);
     if (found == NULL && lib_error == 0) {
@@ -54,9 +54,9 @@ static void lib_load(void)
         return;
     }
 #define FIND_SSL(type, name, arguments)                                                            \
-    lib.name = (type(*) arguments)(uintptr_t)find(lib.ssl_library, #name);
+    lib.name = (type(*) arguments)(uintptr_t)lib_find(lib.ssl_library, #name);
 #define FIND_CRYPTO(type, name, arguments)                                                         \
-    lib.name = (type(*) arguments)(uintptr_t)find(lib.crypto_library, #name);
+    lib.name = (type(*) arguments)(uintptr_t)lib_find(lib.crypto_library, #name);
     TOW_TLS_SSL_FUNCTIONS(FIND_SSL)
     TOW_TLS_CRYPTO_FUNCTIONS(FIND_CRYPTO)
     if (lib_error != 0) {
