@@ -230,7 +230,7 @@ static int read_answer(struct tow_line *line, const char *address, int64_t deadl
     return -EPROTO;
 }
 
-static int ask_once(const char *address, uint32_t topics, int64_t deadline_ns,
+static int ask_once(const char *address, const struct tow_status *question, int64_t deadline_ns,
                     struct tow_buf *report, char *why, size_t why_size)
 {
     struct tow_line *line;
@@ -242,7 +242,7 @@ static int ask_once(const char *address, uint32_t topics, int64_t deadline_ns,
     uint32_t length;
     error = tow_line_reserve(line, 64, &at);
     if (error == 0) {
-        error = tow_status_encode(&(struct tow_status){topics}, at, 64, &length);
+        error = tow_status_encode(question, at, 64, &length);
     }
     if (error == 0) {
         tow_line_commit_now(line, length);
@@ -254,8 +254,8 @@ static int ask_once(const char *address, uint32_t topics, int64_t deadline_ns,
     return error;
 }
 
-int tow_ask_report_by(const char *address, uint32_t topics, int64_t deadline_ns,
-                      struct tow_buf *report, char *why, size_t why_size)
+int tow_ask(const char *address, const struct tow_status *question, int64_t deadline_ns,
+            struct tow_buf *report, char *why, size_t why_size)
 {
     char unix_address[TOW_ADDRESS_MAX];
     if (strncmp(address, "shm:", 4) == 0) {
@@ -266,9 +266,16 @@ int tow_ask_report_by(const char *address, uint32_t topics, int64_t deadline_ns,
     struct tow_retry retry = {0};
     int error;
     do {
-        error = ask_once(address, topics, deadline_ns, report, why, why_size);
+        error = ask_once(address, question, deadline_ns, report, why, why_size);
     } while (error < 0 && tow_retry_pause(&retry, error, deadline_ns));
     return error;
+}
+
+int tow_ask_report_by(const char *address, uint32_t topics, int64_t deadline_ns,
+                      struct tow_buf *report, char *why, size_t why_size)
+{
+    return tow_ask(address, &(struct tow_status){.topics = topics}, deadline_ns, report, why,
+                   why_size);
 }
 
 int tow_ask_report(const char *address, uint32_t topics, struct tow_buf *report, char *why,

@@ -32,7 +32,11 @@ int tow_choose_servers(char *ret_servers, char *why, size_t why_size);
  * the connection without a word, and is asked again for some seconds. */
 int tow_ask_report(const char *address, uint32_t topics, struct tow_buf *report, char *why,
                    size_t why_size);
-/* The same with another deadline. */
+/* Asks anything that a STATUS frame can ask. */
+struct tow_status;
+int tow_ask(const char *address, const struct tow_status *question, int64_t deadline_ns,
+            struct tow_buf *report, char *why, size_t why_size);
+/* A report, with another deadline. */
 int tow_ask_report_by(const char *address, uint32_t topics, int64_t deadline_ns,
                       struct tow_buf *report, char *why, size_t why_size);
 

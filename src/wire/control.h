@@ -284,10 +284,15 @@ enum {
     TOW_STATUS_AT_HAND = 1, /* without waiting for new numbers of the GPUs' state */
     /* Only whether it is there: the report is an empty object. With AT_HAND, for older servers. */
     TOW_STATUS_PRESENT = 2,
+    /* Orders, of those who may. The report has their name and nothing else; one of a server that
+     * does not know them has everything. */
+    TOW_STATUS_END = 4,   /* end a session: "end" is its number */
+    TOW_STATUS_DRAIN = 8, /* serve no new programs: "drain" is how many sessions there are */
 };
 
 struct tow_status {
-    uint32_t topics; /* 0: everything; else TOW_STATUS_...; unknown bits are ignored */
+    uint32_t topics;  /* 0: everything; else TOW_STATUS_...; unknown bits are ignored */
+    uint64_t session; /* with TOW_STATUS_END, and only then it travels */
 };
 
 int tow_status_encode(const struct tow_status *status, void *at, size_t size, uint32_t *ret_length);

@@ -109,8 +109,8 @@ static void handshake(void)
         expect("REFUSE", back.code == value.code && same_text(back.sentence, value.sentence));
     }
     {
-        static const struct tow_status value = {0};
-        struct tow_status back = {9};
+        static const struct tow_status value = {.topics = 0};
+        struct tow_status back = {.topics = 9};
         THERE_AND_BACK("STATUS", status);
         expect("STATUS", back.topics == 0);
     }

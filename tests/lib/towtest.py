@@ -155,6 +155,8 @@ class Server:
             self.flags.append(f"--device={device}")
         if device == "soft" and not any("soft-memory" in flag for flag in flags):
             self.flags.append(f"--soft-memory={memory}")
+        if towlined == TOWLINED and not any("grace" in flag for flag in flags):
+            self.flags.append("--grace=0")  # at the end of a test nobody waits for programs
         if not any("cache-dir" in flag for flag in flags):
             self.flags.append(f"--cache-dir={self.folder / 'cache'}")
         self.env = dict(os.environ, **(env or {}))

@@ -80,15 +80,70 @@ void towc_link_handle(const struct towc_link_handlers *handlers)
 
 /* ---- losing the server ---- */
 
-void towc_link_lose(struct towc_link *link, const char *what)
+/* How long a thread that finds the server gone looks for what it said last, which another may be
+ * about to read. */
+#define LAST_WORDS_NS (300 * TOW_TIME_MS)
+
+static int keep_farewell(struct towc_link *link, const uint8_t *at, const struct tow_frame *frame)
+{
+    struct tow_bye bye;
+    int error = tow_bye_decode(at, frame, &bye);
+    if (error == 0 && bye.sentence != NULL) {
+        snprintf(link->farewell, sizeof link->farewell, "%s", bye.sentence);
+    }
+    return error;
+}
+
+/* By the reader, when all is lost: passes over everything up to the server's BYE, if one comes. */
+static void find_farewell(struct towc_link *link)
+{
+    int64_t until = tow_time_deadline(LAST_WORDS_NS);
+    const uint8_t *at = NULL;
+    size_t available = 0;
+    struct tow_frame frame;
+    while (tow_line_peek(link->line, TOW_FRAME_HEADER, until, &at, &available) == 0 &&
+           tow_frame_read(at, &frame) == 0 && frame.length <= TOW_LINE_FRAME_MAX &&
+           tow_line_peek(link->line, frame.length, until, &at, &available) == 0) {
+        if (frame.kind == TOW_CONTROL_BYE) {
+            keep_farewell(link, at, &frame);
+            return;
+        }
+        tow_line_consume(link->line, frame.length);
+    }
+}
+
+/* True: this thread reads the line from now on. Else another does, and has found the end itself, or
+ * takes its time. */
+static bool take_reading(struct towc_link *link)
+{
+    int64_t until = tow_time_deadline(LAST_WORDS_NS);
+    int error = 0;
+    tow_mutex_lock(&link->wait.lock);
+    while (link->wait.reading && atomic_load(&link->lost) == 0 && error == 0) {
+        error = tow_mutex_wait_until(&link->wait.lock, &link->wait.transfer_done, until);
+    }
+    bool taken = !link->wait.reading && atomic_load(&link->lost) == 0;
+    link->wait.reading |= taken;
+    tow_mutex_unlock(&link->wait.lock);
+    return taken;
+}
+
+/* By the reader, with what it has kept of the server's farewell; or by another, without. */
+static void link_end(struct towc_link *link, const char *what, const char *farewell)
 {
     int expected = 0;
     if (atomic_compare_exchange_strong(&link->lost, &expected, CUDA_ERROR_DEVICE_UNAVAILABLE)) {
         atomic_store(&link->room, 0);
-        tow_log(
-            TOW_AREA_CLIENT, TOW_LOG_ERROR,
-            "the server %s is lost (%s); all GPU calls fail from now on. Start the program again.",
-            link->address, what);
+        if (farewell[0] != '\0') {
+            tow_log(TOW_AREA_CLIENT, TOW_LOG_ERROR,
+                    "the server %s has ended this session: %s; all GPU calls fail from now on.",
+                    link->address, farewell);
+        } else {
+            tow_log(TOW_AREA_CLIENT, TOW_LOG_ERROR,
+                    "the server %s is lost (%s); all GPU calls fail from now on. Start the program "
+                    "again.",
+                    link->address, what);
+        }
         tow_line_shutdown(link->line);
     }
     tow_mutex_lock(&link->wait.lock);
@@ -107,6 +162,15 @@ void towc_link_lose(struct towc_link *link, const char *what)
     pthread_cond_broadcast(&link->wait.unread);
     tow_mutex_unlock(&link->wait.lock);
     towc_further_lost(link);
+}
+
+void towc_link_lose(struct towc_link *link, const char *what)
+{
+    bool reads = take_reading(link);
+    if (reads) {
+        find_farewell(link);
+    }
+    link_end(link, what, reads ? link->farewell : "");
 }
 
 /* ---- reading ---- */
@@ -230,7 +294,8 @@ static int take_other(struct towc_link *link, const struct tow_frame *frame)
             error = towc_link_handler->done(link, &done);
         }
     } else if (frame->kind == TOW_CONTROL_BYE) {
-        error = -ESHUTDOWN;
+        error = keep_farewell(link, at, frame);
+        error = error < 0 ? error : -ESHUTDOWN;
     } else {
         error = -EPROTO;
     }
@@ -279,6 +344,12 @@ static const char *loss_reason(int error)
     }
 }
 
+/* The reader has come to the end, of what the server had to say, too. */
+static void end_reading(struct towc_link *link, int error)
+{
+    link_end(link, loss_reason(error), link->farewell);
+}
+
 /* With the wait lock held: the reader leaves; one of the others is to read. */
 static void pass_reading(struct towc_link *link)
 {
@@ -301,7 +372,7 @@ static void read_until_done(struct towc_link *link, struct towc_waiter *waiter)
     while (__atomic_load_n(&waiter->state, __ATOMIC_ACQUIRE) != TOW_WAIT_DONE) {
         int error = take_frame(link);
         if (error < 0) {
-            towc_link_lose(link, loss_reason(error));
+            end_reading(link, error);
             return;
         }
     }
@@ -360,7 +431,7 @@ void towc_link_catch_up(struct towc_link *link)
             error = take_frame(link);
         }
         if (error < 0 && !none) {
-            towc_link_lose(link, loss_reason(error));
+            end_reading(link, error);
             return;
         }
         tow_mutex_lock(&link->wait.lock);
@@ -399,7 +470,7 @@ static void *listen_thread(void *arg)
         }
         error = take_frame(link);
         if (error < 0) {
-            towc_link_lose(link, loss_reason(error));
+            end_reading(link, error);
             break;
         }
         tow_mutex_lock(&link->wait.lock);

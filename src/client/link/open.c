@@ -257,7 +257,7 @@ int towc_link_open(const char *address, unsigned index, struct towc_link **ret_l
     tow_mutex_init(&link->wait.lock, CLIENT_WAIT);
     tow_mutex_init(&link->lane.lock, CLIENT_LANES);
     tow_mutex_init(&link->side_send.lock, CLIENT_SIDE);
-    pthread_cond_init(&link->wait.transfer_done, NULL);
+    tow_cond_init(&link->wait.transfer_done);
     tow_cond_init(&link->wait.unread);
     tow_cond_init(&link->side_send.told);
     tow_cond_init(&link->hostfns.ended);

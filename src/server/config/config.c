@@ -76,6 +76,9 @@ static const struct option_entry entries[] = {
      "Where (/var/cache/towline as root, otherwise ~/.cache/towline)."},
     {"socket-mode", 0, KIND_MODE, 0, AT(socket_mode), 0777, "MODE",
      "Permissions of unix sockets, octal (0666 as root, otherwise 0600)."},
+    {"grace", 0, KIND_COUNT, 0, AT(grace), 86400, "SECONDS",
+     "How long programs may go on when the server is told to end by SIGTERM (5; 0: not at all).\n"
+     "No new ones are served meanwhile; a second SIGTERM ends them at once."},
     {"walls", 0, KIND_COUNT, FOR_WORKER, AT(walls), 1, "0|1",
      "0: workers keep all rights of this server; to look for a fault, never for strangers (1)."},
     {"log", 0, KIND_TEXT, FOR_WORKER, AT(log), 0, "SPEC",
@@ -119,6 +122,7 @@ void tows_config_defaults(struct tows_config *config)
     config->lanes = 7;
     config->code_cache = UINT64_C(4) << 30;
     config->walls = 1;
+    config->grace = 5;
     config->socket_mode = geteuid() == 0 ? 0666 : 0600;
 }
 
@@ -494,8 +498,9 @@ void tows_config_print_help(void)
            "\n"
            "Every long name can stand in the config file too: `device = soft`. SIGHUP reads it "
            "again;\n"
-           "SIGTERM ends the server and its sessions, SIGUSR1 serves no new programs and ends with "
-           "the last.\n"
+           "SIGTERM ends the server, after `grace` seconds its sessions, too; `towlined drain`, "
+           "with the flags\n"
+           "of the server, has it serve no new programs and end with the last (so does SIGUSR1).\n"
            "`towline status` shows who is using what.\n"
            "Manual: man towlined, man towlined.conf.\n");
 }

@@ -37,6 +37,7 @@ struct tows_config {
     uint64_t code_cache;        /* bytes; 0: none is kept */
     char cache_dir[TOW_CONFIG_TEXT_MAX];
     uint64_t socket_mode;
+    uint64_t grace; /* seconds that sessions have when the server is told to end */
     uint64_t walls; /* 1: workers give up rights, see walls.h */
     char log[TOW_CONFIG_TEXT_MAX];
 

@@ -57,7 +57,8 @@ struct server {
     bool announced; /* READY was said */
     bool failed;    /* the first worker could not start: end with an error */
     bool stop;
-    bool draining; /* no new sessions; ends with the last */
+    bool draining;     /* no new sessions; ends with the last */
+    int64_t ending_ns; /* was told to end: when the sessions that are left end; 0: was not */
     int64_t started_ns;
     int64_t tick_ns;      /* when listener_tick has something to do again */
     struct pollfd *polls; /* owned, as are the sources */
@@ -185,6 +186,52 @@ static bool has_numbers(struct server *server, struct tows_pending_conn *conn)
            tow_time_passed(conn->until_ns);
 }
 
+static void listener_drain(struct server *server);
+
+/* Ends a session for whoever may. Nobody learns which numbers others have. */
+static void order_end(struct server *server, struct tows_pending_conn *conn)
+{
+    struct tows_worker *worker = tows_worker_pool_find(&server->pool, conn->session);
+    char text[TOW_WHO_TEXT_MAX], sentence[160];
+    if (worker == NULL || !tows_who_may_end(&conn->who, &worker->who, server->owner)) {
+        snprintf(sentence, sizeof sentence,
+                 "you have no session %llu; towline status shows those that you may end",
+                 (unsigned long long)conn->session);
+        tows_pending_conn_refuse(conn, TOW_REFUSE_TOKEN, sentence);
+        return;
+    }
+    snprintf(sentence, sizeof sentence, "%s asked for it (towline end)",
+             tows_who_text(&conn->who, text));
+    tows_worker_pool_dismiss(worker, sentence);
+    int length =
+        snprintf(sentence, sizeof sentence, "{\"end\":%llu}", (unsigned long long)conn->session);
+    tows_pending_conn_report(conn, sentence, (size_t)length);
+}
+
+static void order_drain(struct server *server, struct tows_pending_conn *conn)
+{
+    char text[64];
+    if (!tows_who_rules(&conn->who, server->owner)) {
+        tows_pending_conn_refuse(conn, TOW_REFUSE_TOKEN,
+                                 "only root and the user who runs the server may drain it, on its "
+                                 "machine and through its unix socket");
+        return;
+    }
+    listener_drain(server);
+    int length = snprintf(text, sizeof text, "{\"drain\":%u}",
+                          tows_worker_pool_count(&server->pool, TOW_WORKER_BUSY, NULL));
+    tows_pending_conn_report(conn, text, (size_t)length);
+}
+
+static void take_order(struct server *server, struct tows_pending_conn *conn)
+{
+    if ((conn->orders & TOW_STATUS_END) != 0) {
+        order_end(server, conn);
+    } else {
+        order_drain(server, conn);
+    }
+}
+
 static void answer_status(struct server *server, struct tows_pending_conn *conn)
 {
     if (conn->present) {
@@ -282,8 +329,11 @@ static void listener_sort_out(struct server *server)
         if (server->draining) {
             tows_pending_conn_refuse(
                 conn, TOW_REFUSE_FAILED,
-                "the server is being drained: it serves no new programs and ends "
-                "with its last session; name another server");
+                server->ending_ns != 0
+                    ? "the server is being shut down: it serves no new programs; name another "
+                      "server"
+                    : "the server is being drained: it serves no new programs and ends "
+                      "with its last session; name another server");
             continue;
         }
         caller->waiting++;
@@ -381,7 +431,9 @@ static void listener_balance(struct server *server)
 {
     struct tows_worker_pool *pool = &server->pool;
     for (struct tows_pending_conn *conn = server->door.conns; conn != NULL; conn = conn->next) {
-        if (conn->state == TOW_CONN_ASKED) {
+        if (conn->state == TOW_CONN_ASKED && conn->orders != 0) {
+            take_order(server, conn);
+        } else if (conn->state == TOW_CONN_ASKED) {
             if (has_numbers(server, conn)) {
                 answer_status(server, conn);
             }
@@ -531,6 +583,24 @@ static void listener_drain(struct server *server)
     }
 }
 
+/* SIGTERM: programs that end soon may; the second time, or where nobody waits, it ends at once. */
+static void listener_end(struct server *server)
+{
+    uint64_t grace = server->config.private_dir[0] == '\0' ? server->config.grace : 0;
+    unsigned busy = tows_worker_pool_count(&server->pool, TOW_WORKER_BUSY, NULL);
+    if (server->ending_ns != 0 || grace == 0 || busy == 0) {
+        server->stop = true;
+        return;
+    }
+    server->draining = true;
+    server->ending_ns = tow_time_deadline((int64_t)grace * TOW_TIME_S);
+    tow_log(TOW_AREA_SERVER, TOW_LOG_INFO,
+            "is being shut down: serves no new programs, and ends what is left of %u sessions in "
+            "%llu s",
+            busy, (unsigned long long)grace);
+    tows_systemd_notify("STOPPING=1\nSTATUS=Being shut down");
+}
+
 /* Whether all sessions have ended, and all refusals are out. */
 static bool listener_is_dry(const struct server *server)
 {
@@ -550,6 +620,8 @@ static void take_signals(struct server *server)
         char key[TOW_WORKER_KEY_MAX];
         switch (info.ssi_signo) {
         case SIGTERM:
+            listener_end(server);
+            break;
         case SIGINT:
             server->stop = true;
             break;
@@ -645,6 +717,9 @@ static unsigned fill_polls(struct server *server, int *ret_timeout_ms)
     if (server->pool.workers != NULL && server->tick_ns < wake_ns) {
         wake_ns = server->tick_ns;
     }
+    if (server->ending_ns != 0 && server->ending_ns < wake_ns) {
+        wake_ns = server->ending_ns;
+    }
     if (server->pool.retry_ns != 0 && server->pool.retry_ns < wake_ns) {
         wake_ns = server->pool.retry_ns;
     }
@@ -680,6 +755,7 @@ static void listener_tick(struct server *server)
     }
     server->tick_ns = tow_time_deadline(TOW_TIME_S);
     tows_worker_pool_give_lines(&server->pool);
+    tows_worker_pool_press(&server->pool);
 }
 
 static void listener_run(struct server *server)
@@ -717,7 +793,8 @@ static void listener_run(struct server *server)
         tows_gauge_hear(&server->gauge);
         take_signals(server);
         listener_announce(server);
-        if (monitored_has_ended(server) || (server->draining && listener_is_dry(server))) {
+        if (monitored_has_ended(server) || (server->draining && listener_is_dry(server)) ||
+            (server->ending_ns != 0 && tow_time_passed(server->ending_ns))) {
             server->stop = true;
         }
     }
@@ -759,7 +836,7 @@ int tows_listener_main(const struct tows_config *config, int argc, char **argv)
         tow_listener_close(server.listeners[i]);
     }
     tows_door_fini(&server.door);
-    tows_worker_pool_fini(&server.pool);
+    tows_worker_pool_fini(&server.pool, "it is being shut down");
     tows_gauge_stop(&server.gauge);
     if (config->private_dir[0] != '\0') {
         rmdir(config->private_dir);

@@ -6,6 +6,7 @@
 
 #include "base/log.h"
 #include "server/config/config.h"
+#include "server/daemon/drain.h"
 #include "server/daemon/listener.h"
 #include "server/worker/worker.h"
 #include "wire/limits.h"
@@ -15,6 +16,9 @@ int main(int argc, char **argv)
     tow_log_set_program("towlined");
     static struct tows_config config;
     char why[1024];
+    if (argc > 1 && strcmp(argv[1], "drain") == 0) {
+        return tows_drain_main(argc - 1, argv + 1);
+    }
     int outcome = tows_config_load(argc, argv, &config, why, sizeof why);
     if (outcome < 0) {
         fprintf(stderr, "towlined: %s.\n", why);

@@ -247,6 +247,8 @@ static bool look_at_frame(struct tows_pending_conn *conn, const uint8_t *bytes, 
         }
         conn->at_hand = (status.topics & TOW_STATUS_AT_HAND) != 0;
         conn->present = (status.topics & TOW_STATUS_PRESENT) != 0;
+        conn->orders = status.topics & (TOW_STATUS_END | TOW_STATUS_DRAIN);
+        conn->session = status.session;
         move_on(conn, TOW_CONN_ASKED, ANSWER_NS);
         return true;
     }

@@ -37,10 +37,11 @@ struct tows_pending_conn {
     int64_t look_ns;     /* then: when */
     char peer[TOW_ADDRESS_MAX];
     char key[TOW_WORKER_KEY_MAX]; /* PROGRAM: which worker it needs */
-    uint64_t session;             /* LANE: whose it is */
+    uint64_t session;             /* LANE: whose it is; ASKED: which is to end */
     uint64_t ticket;              /* ASKED: the numbers it waits for; 0: not asked for yet */
     bool at_hand;                 /* ASKED: it waits for none */
     bool present;                 /* ASKED: it wants to know no more than that we are there */
+    uint32_t orders;              /* ASKED: TOW_STATUS_END, TOW_STATUS_DRAIN */
     struct tow_buf out;
     size_t sent;
 };

@@ -53,6 +53,11 @@ bool tows_who_rules(const struct tows_who *who, uid_t owner)
     return who->kind == TOW_WHO_USER && (who->user == 0 || who->user == owner);
 }
 
+bool tows_who_may_end(const struct tows_who *who, const struct tows_who *whose, uid_t owner)
+{
+    return tows_who_rules(who, owner) || (who->kind != TOW_WHO_NOBODY && tows_who_same(who, whose));
+}
+
 const char *tows_who_text(const struct tows_who *who, char ret_text[TOW_WHO_TEXT_MAX])
 {
     uint8_t address[16] = {0};

@@ -35,6 +35,8 @@ bool tows_who_same(const struct tows_who *one, const struct tows_who *other);
 
 /* Root, and the user who runs this server: they see and end everything. */
 bool tows_who_rules(const struct tows_who *who, uid_t owner);
+/* Who may end a session of `whose`: its owner, and those who rule. Nobody who is not known. */
+bool tows_who_may_end(const struct tows_who *who, const struct tows_who *whose, uid_t owner);
 
 /* "user 1000", "192.0.2.7", "2001:db8:0:1::/64". */
 const char *tows_who_text(const struct tows_who *who, char ret_text[TOW_WHO_TEXT_MAX]);

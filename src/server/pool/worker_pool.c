@@ -24,6 +24,7 @@
 enum {
     WORKER_ENV_MAX = 64,
     BACKOFF_MAX_S = 60,
+    DISMISS_S = 2,          /* how long a session may take to end when it is told to */
     LISTENER_FILES = 65536, /* as packaging/systemd has it */
 };
 
@@ -541,12 +542,53 @@ void tows_worker_pool_end(struct tows_worker *worker)
     }
 }
 
-void tows_worker_pool_fini(struct tows_worker_pool *pool)
+struct tows_worker *tows_worker_pool_find(struct tows_worker_pool *pool, uint64_t session)
+{
+    struct tows_worker *worker = pool->workers;
+    while (worker != NULL && (worker->state != TOW_WORKER_BUSY || worker->session != session)) {
+        worker = worker->next;
+    }
+    return worker;
+}
+
+void tows_worker_pool_dismiss(struct tows_worker *worker, const char *why)
+{
+    if (worker->end_ns != 0) {
+        return;
+    }
+    worker->end_ns = tow_time_deadline(DISMISS_S * TOW_TIME_S);
+    snprintf(worker->stats->farewell, sizeof worker->stats->farewell, "%s", why);
+    tow_log(TOW_AREA_SERVER, TOW_LOG_INFO, "session %llu (%s) is ended: %s",
+            (unsigned long long)worker->session, worker->peer, why);
+    /* It hears this whatever it is doing, and lets go of its further connections. */
+    if (worker->control < 0 || shutdown(worker->control, SHUT_WR) != 0) {
+        kill(worker->pid, SIGKILL);
+    }
+}
+
+void tows_worker_pool_press(struct tows_worker_pool *pool)
 {
     for (struct tows_worker *worker = pool->workers; worker != NULL; worker = worker->next) {
-        tows_worker_pool_end(worker);
+        if (worker->end_ns != 0 && tow_time_passed(worker->end_ns)) {
+            tow_log(TOW_AREA_SERVER, TOW_LOG_WARN,
+                    "session %llu: its worker %d does not end: it is killed",
+                    (unsigned long long)worker->session, (int)worker->pid);
+            worker->end_ns = TOW_TIME_FOREVER;
+            kill(worker->pid, SIGKILL);
+        }
     }
-    int64_t deadline = tow_time_deadline(2 * TOW_TIME_S);
+}
+
+void tows_worker_pool_fini(struct tows_worker_pool *pool, const char *why)
+{
+    for (struct tows_worker *worker = pool->workers; worker != NULL; worker = worker->next) {
+        if (worker->state == TOW_WORKER_BUSY) {
+            tows_worker_pool_dismiss(worker, why);
+        } else {
+            tows_worker_pool_end(worker);
+        }
+    }
+    int64_t deadline = tow_time_deadline(DISMISS_S * TOW_TIME_S);
     char key[TOW_WORKER_KEY_MAX];
     bool killed = false;
     while (pool->workers != NULL) {

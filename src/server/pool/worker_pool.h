@@ -47,6 +47,7 @@ struct tows_worker {
     char peer[128];
     char transport[16];
     int64_t since_ns; /* of the state */
+    int64_t end_ns;   /* BUSY: it was told to end, and is ended then; 0: it was not */
 };
 
 struct tows_worker_pool {
@@ -105,7 +106,14 @@ void tows_worker_pool_give_lines(struct tows_worker_pool *pool);
 /* Tells a worker to go. */
 void tows_worker_pool_end(struct tows_worker *worker);
 
-/* Ends all, waits for them (at most about 3 s), frees everything. */
-void tows_worker_pool_fini(struct tows_worker_pool *pool);
+/* Ends a session: its program is told why, in a sentence without an end. A worker that does not go
+ * is killed by tows_worker_pool_press, which is to be called now and then. */
+void tows_worker_pool_dismiss(struct tows_worker *worker, const char *why);
+void tows_worker_pool_press(struct tows_worker_pool *pool);
+/* The worker of a session; NULL: there is none. */
+struct tows_worker *tows_worker_pool_find(struct tows_worker_pool *pool, uint64_t session);
+
+/* Ends all, tells their programs why, waits for them (at most about 3 s), frees everything. */
+void tows_worker_pool_fini(struct tows_worker_pool *pool, const char *why);
 
 #endif

@@ -114,10 +114,15 @@ static int session_serve(struct tows_session *session)
         return error;
     }
     print_to(session->backend, session);
+    if (session->options->on_begin != NULL) {
+        session->options->on_begin(session);
+    }
     int result = tows_session_serve(session);
     result = result == -ESHUTDOWN ? 0 : result;
     tow_log(TOW_AREA_SERVER, TOW_LOG_INFO, "the session of %s ends: %s", session->stats->client,
-            result == 0 ? "the client left" : strerror(-result));
+            result == 0            ? "the client left"
+            : result == -ECANCELED ? "the server ended it"
+                                   : strerror(-result));
     return result;
 }
 

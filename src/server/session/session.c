@@ -8,6 +8,7 @@
 #include <string.h>
 #include <sys/uio.h>
 
+#include "base/clock.h"
 #include "base/mutex.h"
 #include "base/thread.h"
 #include "gen/context.h"
@@ -108,6 +109,21 @@ void tows_session_end(struct tows_session *session, int result)
     if (session->on_end != NULL) {
         session->on_end(session);
     }
+}
+
+void tows_session_dismiss(struct tows_session *session, const char *sentence, int64_t grace_ns)
+{
+    struct tow_bye bye = {.sentence = sentence};
+    uint8_t *at = NULL;
+    uint32_t length = 0;
+    tow_mutex_lock(&session->reply_lock);
+    if (tow_line_reserve(session->line, TOW_SENTENCE_MAX + 64, &at) >= 0 &&
+        tow_bye_encode(&bye, at, TOW_SENTENCE_MAX + 64, &length) == 0) {
+        tow_line_commit_now(session->line, length);
+        tow_line_drain(session->line, tow_time_deadline(grace_ns));
+    }
+    tow_mutex_unlock(&session->reply_lock);
+    tows_session_end(session, -ECANCELED);
 }
 
 /* ---- sending ---- */

@@ -36,7 +36,8 @@ struct tows_session_stats {
      * has to itself. */
     _Atomic uint32_t used_count;
     _Atomic uint64_t used[TOW_STATS_GPUS_MAX];
-    char client[128]; /* written once, before started_ns */
+    char client[128];   /* written once, before started_ns */
+    char farewell[256]; /* why the session is to end: the listener's, before it tells the worker */
 };
 
 /* Who keeps what sessions export: see server/pool/export_registry.h. */
@@ -62,6 +63,8 @@ struct tows_session_options {
      * be called by several threads at once. */
     const struct tows_export_ops *exports;
     void (*on_bye)(void); /* the client has said goodbye; NULL: nobody wants to know */
+    /* The client was greeted: from now on tows_session_dismiss may be called. NULL: the same. */
+    void (*on_begin)(struct tows_session *session);
     bool in_process; /* self: everything is freed; a worker process ends instead, and the driver
                         frees */
 };
@@ -247,5 +250,9 @@ bool tows_session_owes(struct tows_session *session, uint16_t thread);
 /* The client broke the protocol, or the line is gone: the session ends, with the first of such
  * reasons. */
 void tows_session_end(struct tows_session *session, int result);
+
+/* The server ends the session: the client is told why (BYE), as far as it reads within `grace_ns`.
+ * Any thread. */
+void tows_session_dismiss(struct tows_session *session, const char *sentence, int64_t grace_ns);
 
 #endif

@@ -125,7 +125,14 @@ void tows_worker_code_cache(const struct tows_config *config, char *ret_path, si
     }
 }
 
-static int monitored = -1; /* the client's connection, once more; the monitor's */
+static int monitored = -1;                  /* the client's connection, once more; the monitor's */
+static struct tows_session *_Atomic served; /* the session, once it may be dismissed */
+static struct tows_session_stats *shown;    /* borrowed: what the listener sees, and says */
+
+static void session_begins(struct tows_session *session)
+{
+    atomic_store(&served, session);
+}
 
 /* A client that has said goodbye keeps its end open until this process has ended. From now on the
  * monitor gives the session its grace time; the client does not see this. */
@@ -134,18 +141,37 @@ static void client_leaves(void)
     shutdown(monitored, SHUT_RD);
 }
 
+/* The listener has shut its end of the socket down: the session is to end, for the reason that it
+ * has left where both look. A client that was not greeted yet finds the connection closed, and asks
+ * the listener again. */
+static void worker_dismiss(void)
+{
+    char sentence[sizeof shown->farewell + 1] = "";
+    memcpy(sentence, shown->farewell, sizeof shown->farewell);
+    struct tows_session *session = atomic_load(&served);
+    if (session == NULL) {
+        _exit(0);
+    }
+    tows_session_dismiss(session, sentence, GRACE_NS);
+}
+
 /* Sees to it that a worker never outlives its client by more than the grace time, whatever its
  * session is stuck in (a kernel that never ends, for example): the driver frees all that a dead
- * process had. */
+ * process had. The same if the listener wants the session to end. */
 static void *monitor_client(void *arg)
 {
     int fd = *(int *)arg;
-    struct pollfd poll_fd = {.fd = fd, .events = POLLRDHUP};
-    while (poll(&poll_fd, 1, -1) < 0 && errno == EINTR) {
+    struct pollfd watched[2] = {{.fd = fd, .events = POLLRDHUP},
+                                {.fd = TOW_WORKER_MSG_FD, .events = POLLRDHUP}};
+    while (poll(watched, 2, -1) < 0 && errno == EINTR) {
+    }
+    bool left = watched[0].revents != 0;
+    if (!left) {
+        worker_dismiss();
     }
     tow_time_sleep(GRACE_NS);
-    tow_log(TOW_AREA_SERVER, TOW_LOG_INFO,
-            "the client has gone and its session has not ended: giving up on it");
+    tow_log(TOW_AREA_SERVER, TOW_LOG_INFO, "%s and its session has not ended: giving up on it",
+            left ? "the client has gone" : "the client was told to go");
     _exit(0);
     return NULL;
 }
@@ -263,6 +289,7 @@ static int worker_serve(const struct tows_config *config, struct tow_backend *ba
                         const char *code_cache, int fd)
 {
     monitored = dup(fd);
+    shown = stats;
     char why[TOW_WHY_MAX];
     struct tow_line *line;
     int error = tow_line_from_fd(fd, (enum tow_transport_kind)request->transport,
@@ -288,10 +315,14 @@ static int worker_serve(const struct tows_config *config, struct tow_backend *ba
         .lanes = (unsigned)config->lanes,
         .next_lane = next_lane,
         .on_bye = client_leaves,
+        .on_begin = session_begins,
         .exports = &export_ops,
     };
     error = tows_session_run(line, backend, &options);
-    if (error == -EPROTO) {
+    if (error == -ECANCELED) {
+        tow_log(TOW_AREA_SERVER, TOW_LOG_DEBUG, "session %llu: dismissed",
+                (unsigned long long)request->session);
+    } else if (error == -EPROTO) {
         tow_log(TOW_AREA_SERVER, TOW_LOG_WARN,
                 "session %llu: %s broke the protocol: its session was ended",
                 (unsigned long long)request->session, request->peer);

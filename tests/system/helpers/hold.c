@@ -6,6 +6,7 @@
  *   hold fetch   copies 64 MiB from the device into page-locked memory for ever, asynchronously
  *   hold poll    holds 256 MiB and makes a call that waits every 20 ms
  *   hold leave   holds as much until its input ends, and ends, freeing nothing
+ *   hold launch  launches kernels for ever and waits for none
  *   hold spin    runs a kernel that never ends, and waits for it
  *   hold event   the same, and asks for an event behind it again and again
  *   hold stream  the same with the stream
@@ -144,6 +145,21 @@ static int hold_spin(const char *mode)
     return 0;
 }
 
+static int hold_launch(void)
+{
+    CUmodule module;
+    CUfunction function;
+    TRY(cuModuleLoadData(&module, ".version 7.0\n.target sm_75\n.address_size 64\n"
+                                  ".visible .entry nothing()\n{\n    ret;\n}\n"));
+    TRY(cuModuleGetFunction(&function, module, "nothing"));
+    TRY(cuCtxSynchronize());
+    ready();
+    for (;;) {
+        TRY(cuLaunchKernel(function, 1, 1, 1, 32, 1, 1, 0, NULL, NULL, NULL));
+        usleep(5000);
+    }
+}
+
 static int print_free(void)
 {
     size_t free_bytes, total;
@@ -175,6 +191,9 @@ int main(int argc, char **argv)
     }
     if (strcmp(mode, "leave") == 0) {
         return hold_memory(true);
+    }
+    if (strcmp(mode, "launch") == 0) {
+        return hold_launch();
     }
     if (strcmp(mode, "spin") == 0 || strcmp(mode, "event") == 0 || strcmp(mode, "stream") == 0) {
         return hold_spin(mode);

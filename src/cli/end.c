@@ -1,0 +1,104 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* `towline end`: ends a session of a server. */
+#include "cli/cli.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/json_read.h"
+#include "transport/address.h"
+#include "wire/control.h"
+
+static bool end_knows(const struct tow_buf *report)
+{
+    struct tow_json_doc doc = {0};
+    bool known = tow_json_doc_parse((const char *)report->data, report->size, &doc) == 0 &&
+                 tow_json_member(&doc, doc.values, "end") != NULL;
+    tow_json_doc_fini(&doc);
+    return known;
+}
+
+static int end_one(const char *address, uint64_t session)
+{
+    struct tow_status order = {.topics = TOW_STATUS_END, .session = session};
+    struct tow_buf report;
+    char why[TOW_WHY_MAX];
+    tow_buf_init(&report, TOW_FRAME_MAX);
+    int error = tow_ask(address, &order, tow_time_deadline(TOW_CONNECT_TIMEOUT_NS), &report, why,
+                        sizeof why);
+    if (error == 0 && !end_knows(&report)) {
+        snprintf(why, sizeof why,
+                 "%s is too old to end a session; end its worker, whose number towline status "
+                 "--json has",
+                 address);
+        error = -ENOTSUP;
+    }
+    tow_buf_fini(&report);
+    if (error < 0) {
+        tow_cli_say("%s", why);
+        return TOW_EXIT_FAILED;
+    }
+    printf("%s ends session %llu\n", address, (unsigned long long)session);
+    return 0;
+}
+
+static bool read_number(const char *word, uint64_t *ret_number)
+{
+    char *end;
+    errno = 0;
+    unsigned long long number = strtoull(word, &end, 10);
+    *ret_number = number;
+    return errno == 0 && *end == '\0' && word[0] >= '0' && word[0] <= '9';
+}
+
+static int end_main(int argc, char **argv)
+{
+    struct tow_flags flags = {argc, argv, 1};
+    const char *server = NULL;
+    char addresses[TOW_CLI_ADDRESS_MAX], why[TOW_WHY_MAX];
+    uint64_t number = 0;
+    while (tow_flags_take(&flags, "-s", "--server", &server) && server != NULL) {
+    }
+    bool good = flags.at < argc;
+    for (int i = flags.at; i < argc; i++) {
+        good &= read_number(argv[i], &number);
+    }
+    if (!good) {
+        tow_cli_say("name sessions by their numbers, as towline status shows them; see towline end "
+                    "--help");
+        return TOW_EXIT_USAGE;
+    }
+    int choice = tow_choose_server(server, addresses, why, sizeof why);
+    if (choice < 0 || choice == TOW_CHOICE_NONE || strchr(addresses, ',') != NULL) {
+        tow_cli_say("%s", choice < 0 ? why : "name one server: towline end -s ADDRESS SESSION");
+        return TOW_EXIT_FAILED;
+    }
+    int code = 0;
+    for (int i = flags.at; i < argc; i++) {
+        read_number(argv[i], &number);
+        int one = end_one(addresses, number);
+        code = one != 0 ? one : code;
+    }
+    return code;
+}
+
+const struct tow_command tow_command_end = {
+    .name = "end",
+    .summary = "end a session of a server",
+    .help = "towline end [-s ADDRESS] SESSION...: ends sessions of a server.\n"
+            "\n"
+            "  towline status -s tcp://gpuhost:4837\n"
+            "  towline end -s tcp://gpuhost:4837 17\n"
+            "\n"
+            "The program is told why, its CUDA calls fail with CUDA_ERROR_DEVICE_UNAVAILABLE, and "
+            "what it had on\n"
+            "the GPU is free. It goes on itself: end it there, if it does not.\n"
+            "You may end your own sessions, which are those that towline status shows you. Root "
+            "and the user who\n"
+            "runs the server may end all, through a unix socket.\n"
+            "Without -s: TOWLINE_SERVER, then the config file, then this machine's own socket.\n",
+    .run = end_main,
+};

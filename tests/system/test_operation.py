@@ -1,0 +1,196 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Running a server: sessions that are ended from outside, draining, shutting down, settings that are read again."""
+
+import contextlib
+import os
+import pathlib
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import tempfile
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "lib"))
+import rawclient as raw  # noqa: E402
+import towtest as t  # noqa: E402
+
+HELPERS = t.ROOT / "tests" / "system" / "helpers"
+ALL = ("plain", "asan", "tsan")
+STATUS, REFUSE, REPORT = 0xF00C, 0xF002, 0xF00D
+END, DRAIN = 4, 8
+BEGIN = "import ctypes as c; print(c.CDLL('libcuda.so.1').cuInit(0))"
+
+
+@contextlib.contextmanager
+def held(server, mode, kind="unix"):
+    """A program (hold.c) that has a session; what it wrote is in .out and .err once it was awaited by `end`."""
+    program = t.build_c(HELPERS / "hold.c", ["-lcuda"], "hold")
+    process = subprocess.Popen([str(t.TOWLINE), "run", "-s", server.address(kind), "--", str(program), mode],
+                               stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    try:
+        line = process.stdout.readline()
+        t.check(line == "ready\n", f"hold {mode} said {line!r} {process.stderr.read() if not line else ''}")
+        yield process
+    finally:
+        if process.poll() is None:
+            process.kill()
+        process.communicate()
+
+
+def told(client, sentence, what):
+    """The program ends by itself, with the error that fits and with that sentence."""
+    out, err = client.communicate(timeout=60 * t.SLOW)
+    t.equal(client.returncode, 3, f"{what}: the exit code ({out}{err})")
+    t.check("CUDA_ERROR_DEVICE_UNAVAILABLE" in out, f"{what}: {out}")
+    t.check(sentence in err, f"{what}: the sentence is {err!r}")
+
+
+def end(address, *sessions):
+    return t.run([t.TOWLINE, "end", "-s", address, *sessions])
+
+
+def only_session(server):
+    found = server.status()["sessions"]
+    t.equal(len(found), 1, "sessions")
+    return found[0]
+
+
+def ended_in(mode, kind):
+    with t.Server() as server, held(server, mode, kind) as client:
+        number = only_session(server)["id"]
+        done = end(server.address("tcp" if kind == "tcp" else "unix"), number)
+        t.equal((done.returncode, done.stderr), (0, ""), "towline end")
+        told(client, "has ended this session: ", f"{mode} over {kind}")
+        t.wait_until(lambda: not server.status()["sessions"], 5, "the session is not listed any more")
+        t.check(f"session {number} (" in server.log() and "asked for it (towline end)" in server.log(), server.log())
+        done = t.towline_run(server.address(kind), [client.args[-2], "free"])
+        t.check(done.stdout.startswith("free "), f"the next program: {done.stdout}{done.stderr}")
+
+
+for _mode in ("poll", "launch", "copy", "spin"):
+    # Over shared memory a launch looks at nothing but the ring: who is gone is seen by the next call that waits.
+    for _kind in ("unix", "tcp", "shm") if _mode != "launch" else ("unix", "tcp"):
+        t.test(60, trees=ALL if _mode in ("poll", "launch") else ("plain",), name=f"a_session_is_ended.{_mode}.{_kind}")(
+            lambda mode=_mode, kind=_kind: ended_in(mode, kind))
+
+
+@t.test(60)
+def a_session_whose_worker_stands_still_is_ended():
+    with t.Server() as server, held(server, "poll") as client:
+        session = only_session(server)
+        os.kill(session["worker_pid"], signal.SIGSTOP)
+        t.equal(end(server.address(), session["id"]).returncode, 0, "towline end")
+        t.wait_until(lambda: t.gone(session["worker_pid"]), 5, "the worker is gone")
+        client.communicate(timeout=60 * t.SLOW)
+        t.equal(client.returncode, 3, "the program's exit code")
+        t.check("does not end: it is killed" in server.log(), server.log())
+
+
+@t.test(60)
+def sessions_of_others_are_not_ended():
+    with t.Server() as server, held(server, "poll") as client:
+        number = only_session(server)["id"]
+        said = [end(server.address("tcp"), wanted).stderr.split("refuses: ")[-1].replace(str(wanted), "N") for wanted in (number, number + 7)]
+        t.equal(said[0], said[1], "what a stranger is told of a session that is there, and of one that is not")
+        t.check("you have no session N" in said[0], said)
+        t.equal((len(server.status()["sessions"]), client.poll()), (1, None), "the session")
+        for words in ([], ["x"], ["-1"], [number, ""]):
+            t.equal(end(server.address(), *words).returncode, 2, f"the exit code of towline end {words}")
+
+
+def ask(server, topics):
+    """A STATUS frame over TCP; what comes back."""
+    with socket.create_connection(("127.0.0.1", server.port())) as connection:
+        connection.settimeout(30 * t.SLOW)
+        connection.sendall(raw.frame(STATUS, struct.pack("<II", raw.MAGIC, topics), thread=0))
+        data = b""
+        while part := connection.recv(4096):
+            data += part
+        return struct.unpack_from("<IH", data)[1]
+
+
+@t.test(60)
+def towlined_drain_ends_with_the_last_session():
+    with t.Server() as server:
+        with held(server, "leave") as client:
+            t.equal(ask(server, DRAIN), REFUSE, "what a peer on a network gets")
+            t.check("draining" not in server.status(), "it is being drained")
+            done = t.run([t.TOWLINED, "drain", f"--listen={server.address('tcp')}", f"--listen={server.address()}"])
+            t.equal((done.returncode, done.stderr), (0, ""), "towlined drain")
+            t.check("the last of 1 sessions" in done.stdout, done.stdout)
+            refused = t.towline_run(server.address("tcp"), ["python3", "-c", BEGIN])
+            t.check("refuses: the server is being drained" in refused.stderr, refused.stderr)
+            client.communicate(timeout=60 * t.SLOW)
+            t.equal(client.returncode, 0, "the exit code of the program that was there")
+        t.equal(server.process.wait(timeout=60 * t.SLOW), 0, "the exit code")
+
+
+@t.test(60)
+def towlined_drain_says_what_is_wrong():
+    with tempfile.TemporaryDirectory(prefix="tow") as folder:
+        for flags, words in ((["-l", f"{folder}/none"], "none"), (["-l", "tcp://127.0.0.1:1"], "127.0.0.1:1"), (["--nonsense"], "nonsense")):
+            done = t.run([t.TOWLINED, "drain", *flags])
+            t.check(done.returncode in (1, 2) and words in done.stderr and len(done.stderr.splitlines()) == 1, f"{flags}: {done}")
+    t.check("with the flags" in t.run([t.TOWLINED, "drain", "--help"]).stdout.replace("With", "with"), "its help")
+
+
+@t.test(60)
+def sigterm_lets_programs_end():
+    with t.Server("--grace=3600") as server:
+        with held(server, "leave") as client:
+            server.process.send_signal(signal.SIGTERM)
+            t.wait_until(lambda: "is being shut down" in server.log(), 5, "the server was told")
+            refused = t.towline_run(server.address("tcp"), ["python3", "-c", BEGIN])
+            t.check("refuses: the server is being shut down" in refused.stderr, refused.stderr)
+            client.communicate(timeout=60 * t.SLOW)
+            t.equal(client.returncode, 0, "the exit code of the program that was there")
+        t.equal(server.process.wait(timeout=60 * t.SLOW), 0, "the exit code")
+
+
+def shut_down(grace, kind, signals):
+    with t.Server(f"--grace={grace}") as server, held(server, "poll", kind) as client:
+        workers = server.workers()
+        for i, number in enumerate(signals):
+            if i > 0:
+                t.wait_until(lambda: "is being shut down" in server.log(), 5, "the server was told")
+            server.process.send_signal(number)
+        told(client, "has ended this session: it is being shut down", f"{signals} over {kind}")
+        t.equal(server.process.wait(timeout=60 * t.SLOW), 0, "the exit code")
+        t.check(all(t.gone(worker) for worker in workers), "workers are left")
+
+
+@t.test(60)
+def a_second_sigterm_ends_programs_at_once():
+    shut_down(3600, "unix", [signal.SIGTERM, signal.SIGTERM])
+
+
+@t.test(60)
+def sigint_ends_programs_at_once():
+    shut_down(3600, "shm", [signal.SIGINT])
+
+
+@t.test(60, trees=ALL)
+def the_grace_time_ends():
+    shut_down(1, "tcp", [signal.SIGTERM])
+
+
+@t.test(60)
+def a_mistake_in_the_file_keeps_the_settings():
+    with tempfile.TemporaryDirectory() as folder:
+        config = pathlib.Path(folder) / "towlined.conf"
+        config.write_text("max-sessions = 7\n")
+        with t.Server(f"--config={config}") as server, held(server, "poll") as client:
+            config.write_text("max-sessions = 9\n\nlanes = many\n")
+            server.process.send_signal(signal.SIGHUP)
+            t.wait_until(lambda: f"{config}:3: lanes = many" in server.log(), 5, "line and name of the mistake")
+            t.equal(server.status()["max_sessions"], 7, "max-sessions")
+            config.write_text("max-sessions = 1\n")
+            server.process.send_signal(signal.SIGHUP)
+            t.wait_until(lambda: server.status()["max_sessions"] == 1, 5, "the new settings are used")
+            t.equal((len(server.status()["sessions"]), client.poll()), (1, None), "the session")
+
+
+if __name__ == "__main__":
+    t.main()
