@@ -61,24 +61,34 @@ struct towc_wait_slot {
     uint8_t *room;
     uint32_t value; /* of the newest command; whoever took the slot */
 };
-/* NULL if there is none to be had. */
-struct towc_wait_slot *towc_wait_slot_take(struct towc_link *link);
-void towc_wait_slot_leave(struct towc_wait_slot *slot);
+
+/* A command whose end a word of the GPU's tells, in the calling thread's wait slot. */
+struct towc_awaited {
+    struct towc_link *link; /* borrowed */
+    /* Sends it with the slot's word and value. */
+    CUresult (*send)(struct towc_awaited *awaited, const struct towc_wait_slot *slot);
+    /* Synchronises by asking, if looking takes too long; NULL: the caller does. */
+    CUresult (*ask)(struct towc_awaited *awaited);
+    /* Its work is done: takes what is in the slot's room; may be NULL. */
+    void (*take)(struct towc_awaited *awaited, const struct towc_wait_slot *slot);
+    int64_t more_ns; /* see towc_fence_word_wait_long */
+    bool sent;       /* false: there was no slot, or a reply would bring more */
+    bool answered;   /* set by `send`, which has got a reply: there is nothing to look for */
+};
+/* Sends, looks, asks. REFUSED: it must be asked for, or done in another way, unless `ret_status`
+ * is an error: that is told once. PENDING: only without `ask`. */
+enum towc_completion_outcome towc_completion_run(struct towc_awaited *awaited,
+                                                 CUresult *ret_status);
 
 /* ---- streams and contexts ---- */
 
 /* cuStreamSynchronize: by a word of the GPU's where that is possible, else by asking, which also
- * tells what went wrong. */
-CUresult towc_completion_sync_stream(struct towc_link *link, CUstream stream);
+ * tells what went wrong. `idle`: the stream is known to be empty, and only a reply could bring
+ * more. */
+CUresult towc_completion_sync_stream(struct towc_link *link, CUstream stream, bool idle);
 /* cuCtxSynchronize of the current context, by a word: if one stream can tell, and nothing has to be
  * fetched. False: it must be asked for. */
 bool towc_completion_sync_context(struct towc_link *link, CUresult *ret_status);
-/* Synchronises by asking, and sleeps until the answer comes. */
-CUresult towc_completion_ask_stream(struct towc_link *link, CUstream stream);
-/* Command `number` was the last one of a stream, which is through with it. */
-void towc_completion_set_quiet(struct towc_link *link, CUstream stream, uint64_t number);
-/* True if the stream was seen empty, and nothing was sent since. */
-bool towc_completion_is_quiet(struct towc_link *link, CUstream stream);
 /* Memory was freed in the stream's order. It goes back to its pool, and from there to the system,
  * in the driver's own synchronisation: the stream's next one is asked for. */
 void towc_completion_owe(struct towc_link *link, CUstream stream);

@@ -76,7 +76,8 @@ enum towc_completion_outcome towc_fence_word_wait(const struct tow_fence_word *w
     return towc_fence_word_wait_long(word, value, 0);
 }
 
-struct towc_wait_slot *towc_wait_slot_take(struct towc_link *link)
+/* NULL if there is none to be had. */
+static struct towc_wait_slot *wait_slot_take(struct towc_link *link)
 {
     struct towc_thread *self = towc_thread_self();
     struct towc_completions *words = words_of(link);
@@ -98,9 +99,35 @@ struct towc_wait_slot *towc_wait_slot_take(struct towc_link *link)
     return slot;
 }
 
-void towc_wait_slot_leave(struct towc_wait_slot *slot)
+enum towc_completion_outcome towc_completion_run(struct towc_awaited *awaited, CUresult *ret_status)
 {
+    struct towc_wait_slot *slot =
+        towc_completion_brings_more(awaited->link) ? NULL : wait_slot_take(awaited->link);
+    enum towc_completion_outcome outcome = TOW_COMPLETION_REFUSED;
+    *ret_status = CUDA_SUCCESS;
+    if (slot == NULL) {
+        return outcome;
+    }
+    awaited->sent = true;
+    *ret_status = awaited->send(awaited, slot);
+    if (*ret_status == CUDA_SUCCESS) {
+        outcome = awaited->answered
+                      ? TOW_COMPLETION_DONE
+                      : towc_fence_word_wait_long(slot->word, slot->value, awaited->more_ns);
+    }
+    if (outcome == TOW_COMPLETION_PENDING && awaited->ask != NULL) {
+        *ret_status = awaited->ask(awaited);
+        outcome = *ret_status == CUDA_SUCCESS ? towc_fence_word_query(slot->word, slot->value)
+                                              : TOW_COMPLETION_REFUSED;
+    }
+    if (outcome == TOW_COMPLETION_DONE) {
+        towc_completion_hear(awaited->link);
+        if (awaited->take != NULL) {
+            awaited->take(awaited, slot);
+        }
+    }
     atomic_store_explicit(&slot->taken, false, memory_order_release);
+    return outcome;
 }
 
 /* ---- events ---- */
@@ -152,108 +179,46 @@ const struct towc_completion_source towc_completion_by_gpu = {
 
 /* ---- streams and contexts ---- */
 
-void towc_completion_set_quiet(struct towc_link *link, CUstream stream, uint64_t number)
-{
-    towc_completion_hear(link);
-    struct towc_completions *words = words_of(link);
-    if (stream == CU_STREAM_PER_THREAD || words == NULL) {
-        return; /* another one in every thread; or there was no memory for words */
-    }
-    tow_lock_take(&link->send.lock);
-    if (towc_link_sent(link) == number) {
-        words->quiet = stream;
-        words->quiet_at = number;
-        words->quiet_context = towc_context_number();
-    }
-    tow_lock_give(&link->send.lock);
-}
-
-bool towc_completion_is_quiet(struct towc_link *link, CUstream stream)
-{
-    const struct towc_completions *words = words_of(link);
-    if (words == NULL) {
-        return false;
-    }
-    tow_lock_take(&link->send.lock);
-    bool quiet = words->quiet_at != 0 && words->quiet == stream &&
-                 words->quiet_at == towc_link_sent(link) &&
-                 words->quiet_context == towc_context_number();
-    tow_lock_give(&link->send.lock);
-    return quiet;
-}
-
 /* Nothing was sent since some stream of this context was empty: most likely all of them are. */
-static bool may_be_idle(struct towc_link *link)
+static bool may_be_idle(const struct towc_link *link)
 {
-    const struct towc_completions *words = words_of(link);
-    tow_lock_take(&link->send.lock);
-    bool quiet = words->quiet_at != 0 && words->quiet_at == towc_link_sent(link) &&
-                 words->quiet_context == towc_context_number();
-    tow_lock_give(&link->send.lock);
-    return quiet;
+    const struct towc_context *context = towc_context_current();
+    return context != NULL && atomic_load_explicit(&context->stream_done, memory_order_relaxed) ==
+                                  towc_link_sent(link);
 }
 
-/* Asks, and sleeps until the answer comes. */
-CUresult towc_completion_ask_stream(struct towc_link *link, CUstream stream)
+struct sync {
+    struct towc_awaited awaited; /* first: a synchronisation is what is awaited */
+    const CUstream *stream;      /* borrowed; NULL: of the whole context */
+};
+
+static CUresult send_sync(struct towc_awaited *awaited, const struct towc_wait_slot *slot)
 {
+    const CUstream *stream = ((struct sync *)awaited)->stream;
+    unsigned fn = stream != NULL ? TOW_FN_cuStreamSynchronize : TOW_FN_cuCtxSynchronize;
+    bool idle = stream == NULL && may_be_idle(awaited->link);
     struct towc_call call;
-    CUresult status =
-        towc_call_begin(&call, TOW_FN_cuStreamSynchronize, 8, TOW_CALL_REPLY | TOW_CALL_CONTEXT);
+    CUresult status = towc_call_begin(&call, fn, 24, TOW_CALL_CONTEXT);
     if (status != CUDA_SUCCESS) {
         return status;
     }
-    uint64_t number = towc_link_next(call.link);
-    tow_enc_u64(&call.enc, (uint64_t)(uintptr_t)stream);
-    status = towc_call_end(&call, towc_call_wait(&call));
-    if (status == CUDA_SUCCESS) {
-        towc_completion_set_quiet(link, stream, number);
+    awaited->answered = call.waits; /* host functions are outstanding: it is asked for after all */
+    if (stream != NULL) {
+        tow_enc_u64(&call.enc, (uint64_t)(uintptr_t)*stream);
     }
-    return status;
+    tow_enc_u64(&call.enc, (uint64_t)(uintptr_t)slot->word);
+    tow_enc_u32(&call.enc, slot->value);
+    tow_enc_u32(&call.enc, idle ? TOW_FENCE_WORD_IDLE : 0);
+    return towc_call_send(&call);
 }
 
 /* By a fence word, if that does not take long and nothing has to be fetched: of a stream, or of the
  * whole context. False: it must be asked for. */
-static bool synchronize_by_word(struct towc_link *link, const CUstream *stream,
-                                CUresult *ret_status)
+static bool sync_by_word(struct towc_link *link, const CUstream *stream, CUresult *ret_status)
 {
-    struct towc_wait_slot *slot = towc_wait_slot_take(link);
-    struct towc_call call;
-    if (slot == NULL) {
-        return false;
-    }
-    enum towc_completion_outcome outcome = TOW_COMPLETION_REFUSED;
-    uint64_t number = 0;
-    unsigned fn = stream != NULL ? TOW_FN_cuStreamSynchronize : TOW_FN_cuCtxSynchronize;
-    bool idle = stream == NULL && may_be_idle(link);
-    if (towc_call_begin(&call, fn, 24, TOW_CALL_CONTEXT) == CUDA_SUCCESS) {
-        bool waits = call.waits; /* host functions are outstanding: it was asked for after all */
-        number = towc_link_next(call.link);
-        if (stream != NULL) {
-            tow_enc_u64(&call.enc, (uint64_t)(uintptr_t)*stream);
-        }
-        tow_enc_u64(&call.enc, (uint64_t)(uintptr_t)slot->word);
-        tow_enc_u32(&call.enc, slot->value);
-        tow_enc_u32(&call.enc, idle ? TOW_FENCE_WORD_IDLE : 0);
-        CUresult status = towc_call_send(&call);
-        if (waits) {
-            towc_wait_slot_leave(slot);
-            *ret_status = status; /* the answer, and the only one: an error is told once */
-            return true;
-        }
-        if (status == CUDA_SUCCESS) {
-            outcome = towc_fence_word_wait(slot->word, slot->value);
-        }
-    }
-    towc_wait_slot_leave(slot);
-    if (outcome == TOW_COMPLETION_DONE) {
-        if (stream != NULL) {
-            towc_completion_set_quiet(link, *stream, number);
-        } else {
-            towc_completion_hear(link);
-        }
-        *ret_status = CUDA_SUCCESS;
-    }
-    return outcome == TOW_COMPLETION_DONE;
+    struct sync sync = {{.link = link, .send = send_sync}, stream};
+    return towc_completion_run(&sync.awaited, ret_status) == TOW_COMPLETION_DONE ||
+           *ret_status != CUDA_SUCCESS;
 }
 
 static uint64_t owed_bit(CUstream stream)
@@ -276,19 +241,21 @@ static bool pay_owed(struct towc_completions *words, CUstream stream)
            (atomic_fetch_and_explicit(&words->owed, ~bit, memory_order_relaxed) & bit) != 0;
 }
 
-CUresult towc_completion_sync_stream(struct towc_link *link, CUstream stream)
+CUresult towc_completion_sync_stream(struct towc_link *link, CUstream stream, bool idle)
 {
     struct towc_completions *words = words_of(link);
     if (words == NULL || towc_completion_brings_more(link)) {
         return towc_send_cuStreamSynchronize(stream);
     }
-    if (pay_owed(words, stream)) {
-        return towc_completion_ask_stream(link, stream);
-    }
     CUresult status = CUDA_SUCCESS;
-    return towc_completion_is_quiet(link, stream) || synchronize_by_word(link, &stream, &status)
-               ? status
-               : towc_completion_ask_stream(link, stream);
+    if (!pay_owed(words, stream) && (idle || sync_by_word(link, &stream, &status))) {
+        return status;
+    }
+    status = towc_send_cuStreamSynchronize(stream);
+    if (status == CUDA_SUCCESS) {
+        towc_completion_hear(link);
+    }
+    return status;
 }
 
 bool towc_completion_sync_context(struct towc_link *link, CUresult *ret_status)
@@ -297,5 +264,5 @@ bool towc_completion_sync_context(struct towc_link *link, CUresult *ret_status)
     return words != NULL && !towc_completion_brings_more(link) &&
            atomic_load_explicit(&towc_captures, memory_order_relaxed) == 0 &&
            atomic_load_explicit(&words->owed, memory_order_relaxed) == 0 &&
-           synchronize_by_word(link, NULL, ret_status);
+           sync_by_word(link, NULL, ret_status);
 }

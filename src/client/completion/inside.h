@@ -32,10 +32,6 @@ struct towc_completions {
     atomic_uint event_words; /* given out */
     struct towc_wait_slot slots[TOW_WAIT_SLOTS];
     _Atomic uint64_t owed; /* towc_completion_owe; a bit stands for all streams of the same hash */
-    /* Guarded by the link's send lock: after command number `quiet_at` this stream was empty. */
-    uint64_t quiet_at;
-    CUstream quiet;
-    uint32_t quiet_context; /* a default stream is another one in every context */
 
     /* watch.c's: what DONE frames write; owned; set once, when first needed. */
     struct towc_watches *_Atomic watches;

@@ -3,6 +3,7 @@
 #include "client/copy/shared.h"
 
 #include "client/link/call.h"
+#include "client/stream/stream.h"
 #include "gen/copy.h"
 #include "wire/copy.h"
 
@@ -30,42 +31,60 @@ CUresult towc_shared_send(unsigned fn, CUdeviceptr device, const void *host, siz
     return towc_call_send(&call);
 }
 
-static CUresult copy_shared(struct towc_link *link, unsigned fn, CUdeviceptr device,
-                            const void *host, size_t size, CUstream stream, bool wait)
+struct shared_copy {
+    struct towc_awaited awaited; /* first: a copy is what is awaited */
+    unsigned fn;
+    CUdeviceptr device;
+    const void *host;
+    size_t size;
+    CUstream stream;
+    uint64_t number; /* of its command */
+};
+
+static CUresult send_shared(struct towc_awaited *awaited, const struct towc_wait_slot *slot)
 {
-    uint64_t number = 0;
-    struct towc_wait_slot *slot =
-        wait && !towc_completion_brings_more(link) ? towc_wait_slot_take(link) : NULL;
-    const struct tow_fence_word *word = slot != NULL ? slot->word : NULL;
-    CUresult status = towc_shared_send(fn, device, host, size, stream, word,
-                                       slot != NULL ? slot->value : 0, &number);
-    enum towc_completion_outcome outcome =
-        status == CUDA_SUCCESS && slot != NULL
-            ? towc_fence_word_wait_long(word, slot->value, tow_share_copy_ns(size))
-            : TOW_COMPLETION_REFUSED;
-    if (slot != NULL) {
-        towc_wait_slot_leave(slot);
+    struct shared_copy *c = (struct shared_copy *)awaited;
+    return towc_shared_send(c->fn, c->device, c->host, c->size, c->stream,
+                            slot != NULL ? slot->word : NULL, slot != NULL ? slot->value : 0,
+                            &c->number);
+}
+
+static CUresult ask_shared(struct towc_awaited *awaited)
+{
+    return towc_stream_ask(awaited->link, ((struct shared_copy *)awaited)->stream);
+}
+
+static CUresult await_shared(struct shared_copy *c)
+{
+    CUresult status;
+    if (towc_completion_run(&c->awaited, &status) == TOW_COMPLETION_DONE) {
+        towc_stream_told(c->awaited.link, c->stream, c->number);
+        return status;
     }
-    if (status == CUDA_SUCCESS && wait && outcome != TOW_COMPLETION_DONE) {
-        /* Also after a refusal: this tells what is wrong. */
-        status = towc_completion_ask_stream(link, stream);
-        if (status == CUDA_SUCCESS && outcome == TOW_COMPLETION_REFUSED && slot != NULL &&
-            fn == TOW_FN_cuMemcpyDtoHAsync_v2) {
-            status = copy_shared(link, fn, device, host, size, stream, false);
-            status = status == CUDA_SUCCESS ? towc_completion_ask_stream(link, stream) : status;
-        }
-    } else if (status == CUDA_SUCCESS && outcome == TOW_COMPLETION_DONE) {
-        towc_completion_set_quiet(link, stream, number);
+    if (status == CUDA_SUCCESS && c->awaited.sent) {
+        status = ask_shared(&c->awaited); /* it was refused: this tells what is wrong */
+    }
+    if (status == CUDA_SUCCESS && (!c->awaited.sent || c->fn == TOW_FN_cuMemcpyDtoHAsync_v2)) {
+        status = send_shared(&c->awaited, NULL);
+        status = status == CUDA_SUCCESS ? ask_shared(&c->awaited) : status;
     }
     return status;
 }
 
 bool towc_shared_copy(struct towc_copy *copy, CUresult *ret_status)
 {
-    *ret_status = copy_shared(copy->link,
-                              towc_copy_is_up(copy) ? TOW_FN_cuMemcpyHtoDAsync_v2
-                                                    : TOW_FN_cuMemcpyDtoHAsync_v2,
-                              towc_copy_device(copy), copy->host.first, copy->size, copy->stream,
-                              (copy->facts & TOW_FACT_WAIT) != 0);
+    struct shared_copy c = {
+        .awaited = {.link = copy->link,
+                    .send = send_shared,
+                    .ask = ask_shared,
+                    .more_ns = tow_share_copy_ns(copy->size)},
+        .fn = towc_copy_is_up(copy) ? TOW_FN_cuMemcpyHtoDAsync_v2 : TOW_FN_cuMemcpyDtoHAsync_v2,
+        .device = towc_copy_device(copy),
+        .host = copy->host.first,
+        .size = copy->size,
+        .stream = copy->stream,
+    };
+    *ret_status =
+        (copy->facts & TOW_FACT_WAIT) != 0 ? await_shared(&c) : send_shared(&c.awaited, NULL);
     return true;
 }

@@ -10,6 +10,7 @@
 #include "base/clock.h"
 #include "base/mutex.h"
 #include "client/stream/context.h"
+#include "client/stream/stream.h"
 #include "client/copy/copy_pool.h"
 #include "client/copy/part.h"
 #include "client/copy/shared.h"
@@ -343,7 +344,7 @@ bool towc_stage_up(struct towc_link *link, const struct towc_staged *what, bool 
             : TOW_COMPLETION_DONE;
     tow_mutex_unlock(&stage->lock);
     if (synchronous && outcome == TOW_COMPLETION_DONE && status == CUDA_SUCCESS) {
-        towc_completion_set_quiet(link, what->stream, p.number);
+        towc_stream_told(link, what->stream, p.number);
     }
     /* What is before it in the stream takes long, and natively that is waited for, too; or it was
      * refused, and this tells why; or it is over, and the reply brings what kernels wrote before
@@ -351,7 +352,7 @@ bool towc_stage_up(struct towc_link *link, const struct towc_staged *what, bool 
     bool asks = outcome != TOW_COMPLETION_DONE ||
                 (status == CUDA_SUCCESS && synchronous && towc_completion_brings_more(link));
     *ret_status = asks && atomic_load_explicit(&towc_captures, memory_order_relaxed) == 0
-                      ? towc_completion_ask_stream(link, what->stream)
+                      ? towc_stream_ask(link, what->stream)
                       : status;
     return true;
 }
@@ -368,7 +369,7 @@ static CUresult await_full(struct towc_link *link, unsigned index, CUstream stre
     enum towc_completion_outcome outcome = towc_fence_word_wait(word, slot->value);
     if (outcome == TOW_COMPLETION_PENDING) {
         /* If that fails the device may still fill the slot: who uses it next asks for that. */
-        CUresult status = towc_completion_ask_stream(link, stream);
+        CUresult status = towc_stream_ask(link, stream);
         if (status != CUDA_SUCCESS) {
             return status;
         }
@@ -391,33 +392,39 @@ static void empty_stripe(void *user, size_t stripe)
     move_stripe(e->staged_copy, e->chunk, stripe);
 }
 
+struct small_download {
+    struct towc_awaited awaited; /* first: a download is what is awaited */
+    const struct towc_staged *what;
+    uint64_t number; /* of its command */
+};
+
+static CUresult send_small(struct towc_awaited *awaited, const struct towc_wait_slot *slot)
+{
+    struct small_download *small = (struct small_download *)awaited;
+    struct towc_part all = towc_part_all(&small->what->host);
+    return towc_staged_send(small->what, &all, slot->room, slot->word, slot->value, &small->number);
+}
+
+static CUresult ask_small(struct towc_awaited *awaited)
+{
+    return towc_stream_ask(awaited->link, ((struct small_download *)awaited)->what->stream);
+}
+
+static void take_small(struct towc_awaited *awaited, const struct towc_wait_slot *slot)
+{
+    const struct towc_staged *what = ((struct small_download *)awaited)->what;
+    towc_host_rect_scatter(&what->host, 0, slot->room, towc_host_rect_size(&what->host));
+}
+
 bool towc_stage_fetch(struct towc_link *link, const struct towc_staged *what, CUresult *ret_status)
 {
-    uint64_t number = 0;
-    size_t size = towc_host_rect_size(&what->host);
-    struct towc_wait_slot *slot =
-        towc_completion_brings_more(link) ? NULL : towc_wait_slot_take(link);
-    if (slot == NULL) {
-        return false;
+    struct small_download small = {
+        {.link = link, .send = send_small, .ask = ask_small, .take = take_small}, what, 0};
+    bool done = towc_completion_run(&small.awaited, ret_status) == TOW_COMPLETION_DONE;
+    if (done) {
+        towc_stream_told(link, what->stream, small.number);
     }
-    struct towc_part all = towc_part_all(&what->host);
-    CUresult status = towc_staged_send(what, &all, slot->room, slot->word, slot->value, &number);
-    enum towc_completion_outcome outcome = status == CUDA_SUCCESS
-                                               ? towc_fence_word_wait(slot->word, slot->value)
-                                               : TOW_COMPLETION_REFUSED;
-    if (outcome == TOW_COMPLETION_PENDING) {
-        status = towc_completion_ask_stream(link, what->stream);
-        outcome = status == CUDA_SUCCESS ? towc_fence_word_query(slot->word, slot->value)
-                                         : TOW_COMPLETION_REFUSED;
-    } else if (outcome == TOW_COMPLETION_DONE) {
-        towc_completion_set_quiet(link, what->stream, number);
-    }
-    if (outcome == TOW_COMPLETION_DONE) {
-        towc_host_rect_scatter(&what->host, 0, slot->room, size);
-    }
-    towc_wait_slot_leave(slot);
-    *ret_status = status;
-    return outcome == TOW_COMPLETION_DONE || status != CUDA_SUCCESS;
+    return done || *ret_status != CUDA_SUCCESS;
 }
 
 bool towc_stage_down(struct towc_link *link, const struct towc_staged *what, CUresult *ret_status)
@@ -456,11 +463,11 @@ bool towc_stage_down(struct towc_link *link, const struct towc_staged *what, CUr
         return false;
     }
     if (status == CUDA_SUCCESS) {
-        towc_completion_set_quiet(link, what->stream, p.number);
+        towc_stream_told(link, what->stream, p.number);
     }
     /* Whoever waits for a download has waited for what is before it in the stream. */
     bool asks = status == CUDA_SUCCESS && towc_completion_brings_more(link) &&
                 atomic_load_explicit(&towc_captures, memory_order_relaxed) == 0;
-    *ret_status = asks ? towc_completion_ask_stream(link, what->stream) : status;
+    *ret_status = asks ? towc_stream_ask(link, what->stream) : status;
     return true;
 }

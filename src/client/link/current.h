@@ -35,6 +35,7 @@ struct towc_context {
     /* Of commands up to these numbers all work is done: of all its streams, of its default stream
      */
     _Atomic uint64_t done, default_done;
+    _Atomic uint64_t stream_done;               /* the same of any one stream: the newest of them */
     struct towc_completion *default_completion; /* owned; of its default stream */
     unsigned api_version;
     int least_priority, greatest_priority;

@@ -340,9 +340,10 @@ CUresult towc_cuStreamWaitEvent(CUstream hStream, CUevent hEvent, unsigned int F
 
 void towc_stream_finished(CUstream stream, struct towc_context *context, uint64_t number)
 {
-    if (stream != CU_STREAM_PER_THREAD) {
-        struct towc_stream *s = towc_stream_find(stream);
+    struct towc_stream *s = towc_stream_find(stream);
+    if (stream != CU_STREAM_PER_THREAD && (s != NULL || is_default(stream))) {
         towc_link_raise(s != NULL ? &s->done : &context->default_done, number);
+        towc_link_raise(&context->stream_done, number);
     }
 }
 
@@ -369,6 +370,26 @@ static CUresult stream_ask(CUstream stream, CUresult (*send)(CUstream stream))
     return status;
 }
 
+CUresult towc_stream_ask(struct towc_link *link, CUstream stream)
+{
+    CUresult status = stream_ask(stream, towc_send_cuStreamSynchronize);
+    if (status == CUDA_SUCCESS) {
+        towc_completion_hear(link);
+    }
+    return status;
+}
+
+void towc_stream_told(struct towc_link *link, CUstream stream, uint64_t number)
+{
+    struct towc_context *context;
+    towc_completion_hear(link);
+    /* What a reply would bring is not there yet: nobody may take the stream to be through. */
+    if (!towc_completion_brings_more(link) &&
+        towc_stream_context(stream, &context) == CUDA_SUCCESS) {
+        towc_stream_finished(stream, context, number);
+    }
+}
+
 /* True if the stream was seen empty, and nothing was sent since to any. */
 static bool is_idle(struct towc_context *context, CUstream stream)
 {
@@ -392,7 +413,7 @@ static CUresult stream_query(CUstream stream)
         !towc_completion_possible()) {
         return towc_send_cuStreamQuery(stream);
     }
-    if (towc_completion_is_quiet(link, stream) || is_idle(context, stream)) {
+    if (is_idle(context, stream)) {
         return CUDA_SUCCESS;
     }
     struct towc_completion *own = s != NULL ? &s->completion : context->default_completion;
@@ -440,9 +461,14 @@ CUresult towc_cuStreamQuery(CUstream hStream)
 
 static CUresult stream_synchronize(CUstream stream)
 {
-    struct towc_context *context = towc_context_current();
-    return context != NULL ? towc_completion_sync_stream(context->link, stream)
-                           : towc_send_cuStreamSynchronize(stream);
+    struct towc_context *context;
+    CUresult status = towc_stream_context(stream, &context);
+    if (status != CUDA_SUCCESS) {
+        return status;
+    }
+    bool idle = stream != CU_STREAM_PER_THREAD && atomic_load(&context->sticky) == 0 &&
+                towc_completion_possible() && is_idle(context, stream);
+    return towc_completion_sync_stream(context->link, stream, idle);
 }
 
 CUresult towc_cuStreamSynchronize(CUstream hStream)
