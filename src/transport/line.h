@@ -11,9 +11,9 @@
  * tow_line_wait_readable and tow_line_get_stats may be called by any thread at any time while
  * the line lives. tow_line_close is the last call, by one thread.
  *
- * Errors: -EPIPE or -ECONNRESET: the peer is gone. -ESHUTDOWN: tow_line_shutdown was called here.
- * -EPROTO: the peer has written nonsense into shared memory. -ETIMEDOUT: the deadline passed. What
- * the peer sent before it went can still be read.
+ * Errors: -EPIPE or -ECONNRESET: the peer is gone; -EHOSTDOWN: it has been silent for too long.
+ * -ESHUTDOWN: tow_line_shutdown was called here. -EPROTO: the peer has written nonsense into shared
+ * memory. -ETIMEDOUT: the deadline passed. What the peer sent before it went can still be read.
  *
  * What waits for the peer (reserve, send_direct, drain, peek, recv_into, discard, wait_readable,
  * send_fd, take_fd) is called only with locks held that base/locks.def marks for it.
@@ -84,6 +84,8 @@ struct tow_line_ops {
     void (*shutdown)(struct tow_line *line);
     /* Until the peer has closed; NULL: it is not waited for. */
     int (*await_end)(struct tow_line *line, int64_t deadline_ns);
+    /* See tow_line_set_silence; NULL: this kind cannot. */
+    void (*set_silence)(struct tow_line *line, int64_t ns, bool speaks);
     /* Passing memory to the other end; NULL: this kind cannot. */
     int (*send_fd)(struct tow_line *line, int fd, uint64_t number);
     int (*take_fd)(struct tow_line *line, uint64_t number, int64_t deadline_ns, int *ret_fd);
@@ -243,6 +245,16 @@ int tow_line_wait_readable(struct tow_line *line, int64_t deadline_ns);
 /* Waits until the peer has closed its end, and reads nothing: 0, or -ETIMEDOUT. Any thread. A peer
  * in this process is not waited for. */
 int tow_line_await_end(struct tow_line *line, int64_t deadline_ns);
+
+/* ---- a silent peer ---- */
+
+/* How long the peer may be silent (0: for ever); then whoever waits for it, to receive or to send,
+ * gets -EHOSTDOWN. Its kernel must answer. `speaks`: its process, too, says something several times
+ * within that time while we wait for it, so one that is stopped is noticed. Only for lines over a
+ * network, where it is 20 s and the kernel at first. Any thread. */
+void tow_line_set_silence(struct tow_line *line, int64_t ns, bool speaks);
+/* By the producer: whether `size` bytes can be reserved without waiting. */
+bool tow_line_has_room(const struct tow_line *line, size_t size);
 
 /* ---- what a line is like: asked, so that only this folder knows the kinds ---- */
 

@@ -74,19 +74,22 @@ static struct tls_line *tls_of(struct tow_line *line)
 static int send_sealed(struct tls_line *tls, int flags)
 {
     struct tow_line *line = &tls->sock.line;
+    int64_t since = 0; /* when it began to take nothing */
     while (tls->sealed_at < tls->sealed_end) {
         tow_line_count(&line->sends, 1);
         ssize_t sent = send(tls->sock.fd, tls->sealed + tls->sealed_at,
                             tls->sealed_end - tls->sealed_at, flags | MSG_NOSIGNAL);
         if (sent < 0) {
-            if (errno == EINTR) {
-                continue;
-            }
             if (errno == EAGAIN && (flags & MSG_DONTWAIT) != 0) {
                 return -EAGAIN;
             }
-            return tow_sock_send_error(errno);
+            int error = tow_sock_send_again(&tls->sock, errno, &since);
+            if (error < 0) {
+                return error;
+            }
+            continue;
         }
+        since = 0;
         tls->sealed_at += (size_t)sent;
     }
     tls->sealed_at = tls->sealed_end = 0;

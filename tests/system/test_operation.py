@@ -11,6 +11,7 @@ import struct
 import subprocess
 import sys
 import tempfile
+import time
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "lib"))
 import rawclient as raw  # noqa: E402
@@ -190,6 +191,67 @@ def a_mistake_in_the_file_keeps_the_settings():
             server.process.send_signal(signal.SIGHUP)
             t.wait_until(lambda: server.status()["max_sessions"] == 1, 5, "the new settings are used")
             t.equal((len(server.status()["sessions"]), client.poll()), (1, None), "the session")
+
+
+# ---- silence on a network ----
+
+def lost(client, what):
+    out, err = client.communicate(timeout=60 * t.SLOW)
+    t.equal(client.returncode, 3, f"{what}: the exit code ({out}{err})")
+    t.check("CUDA_ERROR_DEVICE_UNAVAILABLE" in out and "is lost (it has said nothing for too long" in err, f"{what}: {out}{err}")
+
+
+def server_stands_still(mode):
+    with t.Server("--heartbeat=2") as server, held(server, mode, "tcp") as client:
+        worker = only_session(server)["worker_pid"]
+        os.kill(worker, signal.SIGSTOP)
+        try:
+            lost(client, f"a program in {mode}")
+        finally:
+            os.kill(worker, signal.SIGKILL)
+
+
+for _mode in ("poll", "copy", "spin"):
+    t.test(60, name=f"a_server_that_stands_still_is_noticed.{_mode}")(lambda mode=_mode: server_stands_still(mode))
+
+
+def goes_on(server, client, seconds):
+    """So long, which is more than the heartbeat's time, nobody gives anybody up."""
+    time.sleep(seconds * t.SLOW)
+    t.equal((client.poll(), len(server.status()["sessions"])), (None, 1), f"the program and its session\n{server.log()}")
+
+
+@t.test(60, trees=ALL)
+def a_long_kernel_is_no_silence():
+    with t.Server(f"--heartbeat={2 * t.SLOW}") as server, held(server, "spin", "tcp") as client:
+        goes_on(server, client, 5)
+
+
+@t.test(60)
+def a_program_that_makes_no_calls_keeps_its_session():
+    with t.Server("--heartbeat=1") as server, held(server, "leave", "tcp") as client:
+        goes_on(server, client, 4)
+        client.communicate(timeout=60 * t.SLOW)
+        t.equal(client.returncode, 0, "the program's exit code")
+
+
+@t.test(60)
+def a_program_that_is_stopped_keeps_its_session():
+    with t.Server("--heartbeat=1", "--lanes=0") as server, held(server, "copy", "tcp") as client:
+        os.kill(client.pid, signal.SIGSTOP)
+        goes_on(server, client, 4)
+        calls = only_session(server)["calls"]
+        os.kill(client.pid, signal.SIGCONT)
+        t.wait_until(lambda: only_session(server)["calls"] > calls + 1, 20, "it goes on")
+
+
+@t.test(120)
+def a_network_that_is_cut_is_noticed_by_both():
+    if t.run(["unshare", "--net", "true"]).returncode != 0:
+        raise t.Skip("a network of its own cannot be had (unshare --net)")
+    program = t.build_c(HELPERS / "hold.c", ["-lcuda"], "hold")
+    done = t.run(["unshare", "--net", sys.executable, HELPERS / "cut_network.py", program], 100)
+    t.check(done.returncode == 0, f"{done.stdout}{done.stderr}")
 
 
 if __name__ == "__main__":

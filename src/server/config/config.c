@@ -76,6 +76,9 @@ static const struct option_entry entries[] = {
      "Where (/var/cache/towline as root, otherwise ~/.cache/towline)."},
     {"socket-mode", 0, KIND_MODE, 0, AT(socket_mode), 0777, "MODE",
      "Permissions of unix sockets, octal (0666 as root, otherwise 0600)."},
+    {"heartbeat", 0, KIND_COUNT, FOR_WORKER, AT(heartbeat), 3600, "SECONDS",
+     "How long a peer on a network may be silent before it is taken for dead: a machine that\n"
+     "is gone, or (by the client) a server that stands still (20; 0: for ever)."},
     {"grace", 0, KIND_COUNT, 0, AT(grace), 86400, "SECONDS",
      "How long programs may go on when the server is told to end by SIGTERM (5; 0: not at all).\n"
      "No new ones are served meanwhile; a second SIGTERM ends them at once."},
@@ -123,6 +126,7 @@ void tows_config_defaults(struct tows_config *config)
     config->code_cache = UINT64_C(4) << 30;
     config->walls = 1;
     config->grace = 5;
+    config->heartbeat = 20;
     config->socket_mode = geteuid() == 0 ? 0666 : 0600;
 }
 

@@ -145,6 +145,28 @@ static int hello_welcome(struct tows_session *session, uint32_t version, const u
     return error;
 }
 
+/* How long both may be silent on a network; a client that knows of it is told. */
+static int hello_beats(struct tows_session *session, bool told)
+{
+    uint64_t ms = session->options->beat_ms;
+    struct tow_notice notice = {.topic = TOW_NOTICE_BEAT, .values = {ms, 0}};
+    uint8_t *at = NULL;
+    uint32_t length = 0;
+    tow_line_set_silence(session->line, (int64_t)ms * TOW_TIME_MS, false);
+    if (!told) {
+        return 0;
+    }
+    int error = tow_line_reserve(session->line, 128, &at);
+    if (error >= 0) {
+        error = tow_notice_encode(&notice, at, 128, &length);
+    }
+    if (error >= 0) {
+        tow_line_commit(session->line, length);
+        atomic_store(&session->beats, ms != 0);
+    }
+    return error;
+}
+
 int tows_session_hello(struct tows_session *session)
 {
     struct tow_hello hello;
@@ -175,6 +197,9 @@ int tows_session_hello(struct tows_session *session)
     bool lanes = (hello.capabilities & TOW_CAN_LANES) != 0;
     tow_line_consume(session->line, frame.length);
     error = hello_welcome(session, (uint32_t)version, lacking, lacking_count);
+    if (error == 0 && tow_line_can_break(session->line)) {
+        error = hello_beats(session, (hello.capabilities & TOW_CAN_BEATS) != 0);
+    }
     if (error == 0 && lanes) {
         tows_lane_begin(session, true);
     }

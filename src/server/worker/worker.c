@@ -128,6 +128,7 @@ void tows_worker_code_cache(const struct tows_config *config, char *ret_path, si
 static int monitored = -1;                  /* the client's connection, once more; the monitor's */
 static struct tows_session *_Atomic served; /* the session, once it may be dismissed */
 static struct tows_session_stats *shown;    /* borrowed: what the listener sees, and says */
+static uint64_t beat_ms;                    /* see tows_session_options; set before its thread */
 
 static void session_begins(struct tows_session *session)
 {
@@ -163,8 +164,14 @@ static void *monitor_client(void *arg)
     int fd = *(int *)arg;
     struct pollfd watched[2] = {{.fd = fd, .events = POLLRDHUP},
                                 {.fd = TOW_WORKER_MSG_FD, .events = POLLRDHUP}};
-    while (poll(watched, 2, -1) < 0 && errno == EINTR) {
-    }
+    int ready;
+    do {
+        ready = poll(watched, 2, beat_ms == 0 ? -1 : (int)(beat_ms / 4));
+        struct tows_session *session = atomic_load(&served);
+        if (ready == 0 && session != NULL) {
+            tows_session_beat(session);
+        }
+    } while (ready == 0 || (ready < 0 && errno == EINTR));
     bool left = watched[0].revents != 0;
     if (!left) {
         worker_dismiss();
@@ -290,6 +297,7 @@ static int worker_serve(const struct tows_config *config, struct tow_backend *ba
 {
     monitored = dup(fd);
     shown = stats;
+    beat_ms = config->heartbeat * 1000;
     char why[TOW_WHY_MAX];
     struct tow_line *line;
     int error = tow_line_from_fd(fd, (enum tow_transport_kind)request->transport,
@@ -312,6 +320,7 @@ static int worker_serve(const struct tows_config *config, struct tow_backend *ba
         .handshake_ns = HANDSHAKE_NS,
         .code_cache = code_cache[0] == '\0' ? NULL : code_cache,
         .code_cache_max = config->code_cache,
+        .beat_ms = beat_ms,
         .lanes = (unsigned)config->lanes,
         .next_lane = next_lane,
         .on_bye = client_leaves,
