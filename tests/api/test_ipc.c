@@ -39,8 +39,13 @@ static int other(int from, int to)
         OK(cuMemcpyDtoH(value, memory, sizeof value));
         EQUAL(value[0] + value[N - 1], 14);
         CUdeviceptr base = 0;
-        OK(cuMemGetAddressRange(&base, NULL, memory));
+        size_t length = 0;
+        OK(cuMemGetAddressRange(&base, &length, memory));
         EQUAL(cuMemFree(memory), CUDA_ERROR_INVALID_VALUE);
+        /* Its end is known here: no copy goes past it, and none that nobody waits for either. */
+        EQUAL(cuMemcpyHtoDAsync(base + length - 4, value, sizeof value, NULL),
+              CUDA_ERROR_INVALID_VALUE);
+        OK(cuCtxSynchronize());
         OK(api_add(&api, memory, N, 5, NULL));
         OK(cuIpcOpenMemHandle(&large, message.handle[1], CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS));
         OK(cuMemsetD32(large, 77, N));

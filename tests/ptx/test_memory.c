@@ -225,6 +225,31 @@ static void fault_is(enum tow_ptx_fault_kind kind, unsigned thread, const char *
     machine_unload(&m);
 }
 
+/* The log names the one thread among all that made the mistake. */
+static void a_fault_tells_whose_it_is(void **state)
+{
+    (void)state;
+    const char *text =
+        PTX_HEAD ".entry k(.param .u64 p0)\n"
+                 "{ .reg .b32 %r<8>; .reg .pred %p<4>; .reg .b64 %d;\n"
+                 "mov.u32 %r0, %ctaid.x; mov.u32 %r1, %ctaid.y; mov.u32 %r2, %ctaid.z;\n"
+                 "mov.u32 %r3, %tid.x; mov.u32 %r4, %tid.y; mov.u32 %r5, %tid.z;\n"
+                 "setp.eq.u32 %p0, %r0, 1; setp.eq.and.u32 %p0, %r1, 2, %p0; setp.eq.and.u32 %p0, "
+                 "%r2, 3, %p0;\n"
+                 "setp.eq.and.u32 %p0, %r3, 4, %p0; setp.eq.and.u32 %p0, %r4, 5, %p0;\n"
+                 "setp.eq.and.u32 %p0, %r5, 6, %p0;\n"
+                 "@!%p0 ret; mov.u64 %d, 64; st.global.u32 [%d], %r0; ret; }\n";
+    static const uint32_t grid[3] = {2, 3, 4}, block[3] = {5, 6, 7};
+    machine_load(&m, text, true);
+    assert_int_equal(machine_run(&m, "k", grid, block, &(uint64_t){0}, 1), -EIO);
+    static const uint32_t where[6] = {1, 2, 3, 4, 5, 6};
+    assert_memory_equal(m.fault.block, where, sizeof m.fault.block);
+    assert_memory_equal(m.fault.thread, where + 3, sizeof m.fault.thread);
+    assert_int_equal(m.fault.line, 11);
+    assert_int_equal(m.fault.address, 64);
+    machine_unload(&m);
+}
+
 static void mistakes_end_in_the_right_fault(void **state)
 {
     (void)state;
@@ -418,6 +443,7 @@ int main(void)
         cmocka_unit_test(dynamic_shared_memory_follows_the_static),
         cmocka_unit_test(atomics_add_up_over_blocks),
         cmocka_unit_test(atomics_return_what_was_there),
+        cmocka_unit_test(a_fault_tells_whose_it_is),
         cmocka_unit_test(mistakes_end_in_the_right_fault),
         cmocka_unit_test(device_printf_formats),
         cmocka_unit_test(device_malloc_gives_memory),

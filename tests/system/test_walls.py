@@ -158,5 +158,14 @@ def without_walls_the_log_says_so():
     t.equal({name: said[name] for name in sorted(could)}, {name: "yes" for name in sorted(could)}, "what it could")
 
 
+@t.test(60)
+def who_serves_a_gpu_that_reaches_pageable_memory_is_warned():
+    """The stranger's driver says yes to every question about a GPU; the software GPU reaches what it was given alone."""
+    _, log = taken()
+    t.check("the GPU can reach pageable memory" in log, log)
+    with t.Server() as server:
+        t.check("pageable" not in server.log(), server.log())
+
+
 if __name__ == "__main__":
     t.main()

@@ -236,6 +236,17 @@ static void attributes_of_a_launch_are_taken(void **state)
     int clusters = 0;
     config.gridDimX = 4;
     attrs[0].value.clusterDim.x = 2;
+    /* Each direction of the grid is made of whole clusters. */
+    config.gridDimY = 3;
+    config.gridDimZ = 2;
+    attrs[0].value.clusterDim.y = 3;
+    OK(tow_drive(cu, cuLaunchKernelEx)(&config, bump, NULL, NULL));
+    attrs[0].value.clusterDim.y = 2;
+    FAILS(CUDA_ERROR_INVALID_VALUE, tow_drive(cu, cuLaunchKernelEx)(&config, bump, NULL, NULL));
+    attrs[0].value.clusterDim.y = 1;
+    attrs[0].value.clusterDim.z = 3;
+    FAILS(CUDA_ERROR_INVALID_VALUE, tow_drive(cu, cuLaunchKernelEx)(&config, bump, NULL, NULL));
+    attrs[0].value.clusterDim.z = 1;
     OK(tow_drive(cu, cuOccupancyMaxActiveClusters)(&clusters, bump, &config));
     assert_true(clusters > 0);
     attrs[0].id = (CUlaunchAttributeID)99;

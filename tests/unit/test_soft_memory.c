@@ -357,6 +357,10 @@ static void pointers_say_what_they_are(void **state)
     CUdeviceptr p, m;
     void *host, *pageable = malloc(64);
     OK(tow_drive(cu, cuMemAlloc_v2)(&p, 100));
+    /* As many addresses as there are, some of which are taken. */
+    FAILS(CUDA_ERROR_OUT_OF_MEMORY, tow_drive(cu, cuMemAllocHost_v2)(&host, tow_soft.arena_size));
+    FAILS(CUDA_ERROR_OUT_OF_MEMORY,
+          tow_drive(cu, cuMemAllocManaged)(&m, tow_soft.arena_size, CU_MEM_ATTACH_GLOBAL));
     OK(tow_drive(cu, cuMemAllocManaged)(&m, 100, CU_MEM_ATTACH_GLOBAL));
     OK(tow_drive(cu, cuMemHostAlloc)(&host, 100, CU_MEMHOSTALLOC_DEVICEMAP));
     unsigned type;
@@ -598,6 +602,14 @@ static void mapped_memory_needs_access_and_can_be_mapped_twice(void **state)
     OK(tow_drive(cu, cuMemcpyHtoD_v2)(va + 100, &value, 4));
     OK(tow_drive(cu, cuMemcpyDtoH_v2)(&out, va + granularity + 100, 4));
     assert_int_equal(out, 77);
+    /* The range is the reservation's, whichever mapping is asked for. */
+    CUdeviceptr start = 0;
+    size_t length = 0;
+    OK(tow_drive(cu, cuPointerGetAttribute)(&start, CU_POINTER_ATTRIBUTE_RANGE_START_ADDR,
+                                            va + granularity + 5));
+    OK(tow_drive(cu, cuPointerGetAttribute)(&length, CU_POINTER_ATTRIBUTE_RANGE_SIZE, va + 5));
+    assert_int_equal(start, va);
+    assert_int_equal(length, 2 * granularity);
     /* A copy may cross from one mapping into the next. */
     CUdeviceptr linear;
     OK(tow_drive(cu, cuMemAlloc_v2)(&linear, 2 * granularity));

@@ -355,6 +355,31 @@ static void waiting_ends_when_the_context_is_destroyed(void **state)
     FAILS(CUDA_ERROR_CONTEXT_IS_DESTROYED, tow_drive(cu, cuCtxSynchronize)());
 }
 
+/* Work of another context that waits for an event goes on when the event's context ends. */
+static void an_event_does_not_hold_others_beyond_its_context(void **state)
+{
+    (void)state;
+    CUcontext own;
+    CUstream stream;
+    CUevent event, passed;
+    OK(tow_drive(cu, cuCtxCreate_v2)(&own, 0, 0));
+    CUfunction forever = soft_function(soft_module(), "forever");
+    OK(tow_drive(cu, cuEventCreate)(&event, CU_EVENT_DISABLE_TIMING));
+    OK(soft_launch(forever, 1, 1, NULL, NULL));
+    OK(tow_drive(cu, cuEventRecord)(event, NULL));
+    OK(tow_drive(cu, cuCtxSetCurrent)(context));
+    OK(tow_drive(cu, cuStreamCreate)(&stream, CU_STREAM_NON_BLOCKING));
+    OK(tow_drive(cu, cuEventCreate)(&passed, CU_EVENT_DISABLE_TIMING));
+    OK(tow_drive(cu, cuStreamWaitEvent)(stream, event, 0));
+    OK(tow_drive(cu, cuEventRecord)(passed, stream));
+    FAILS(CUDA_ERROR_NOT_READY, tow_drive(cu, cuEventQuery)(passed));
+    OK(tow_drive(cu, cuCtxDestroy_v2)(own));
+    OK(tow_drive(cu, cuStreamSynchronize)(stream));
+    OK(tow_drive(cu, cuEventQuery)(passed));
+    OK(tow_drive(cu, cuEventDestroy_v2)(passed));
+    OK(tow_drive(cu, cuStreamDestroy_v2)(stream));
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, soft_teardown)
 
 /* ---- as strict as hardware ---- */
@@ -492,6 +517,7 @@ int main(void)
         TEST(properties_of_streams),
         TEST(sixteen_threads_with_a_stream_each),
         TEST(waiting_ends_when_the_context_is_destroyed),
+        TEST(an_event_does_not_hold_others_beyond_its_context),
         cmocka_unit_test_setup_teardown(strictly_a_call_that_waits_keeps_the_others_out,
                                         strict_setup, soft_teardown),
         cmocka_unit_test_setup_teardown(strictly_the_end_of_a_context_waits_for_functions_of_others,

@@ -136,6 +136,10 @@ static void wrong_descriptions_are_refused(void **state)
     sampling.filterMode = (CUfilter_mode)7;
     FAILS(CUDA_ERROR_INVALID_VALUE,
           tow_drive(cu, cuTexObjectCreate)(&texture, &resource, &sampling, NULL));
+    sampling.filterMode = CU_TR_FILTER_MODE_POINT;
+    sampling.addressMode[2] = (CUaddress_mode)(CU_TR_ADDRESS_MODE_BORDER + 1);
+    FAILS(CUDA_ERROR_INVALID_VALUE,
+          tow_drive(cu, cuTexObjectCreate)(&texture, &resource, &sampling, NULL));
     CUDA_ARRAY_DESCRIPTOR desc = {
         .Width = 8, .Height = 4, .Format = CU_AD_FORMAT_FLOAT, .NumChannels = 3};
     FAILS(CUDA_ERROR_INVALID_VALUE, tow_drive(cu, cuArrayCreate_v2)(&other, &desc));

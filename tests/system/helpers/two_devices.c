@@ -48,6 +48,19 @@ int main(void)
         }
     }
     CHECK(cuLibraryUnload(library));
+    /* One that its first device has never seen: it comes with the first question. */
+    CUdeviceptr fresh;
+    uint32_t first = 0;
+    CHECK(cuCtxSetCurrent(contexts[0]));
+    CHECK(cuLibraryLoadData(&library, kernels_ptx, NULL, NULL, 0, NULL, NULL, 0));
+    CHECK(cuCtxSetCurrent(contexts[1]));
+    CHECK(cuLibraryGetGlobal(&fresh, NULL, library, "counter"));
+    CHECK(cuMemcpyDtoH(&first, fresh, sizeof first));
+    if (first != 5) {
+        fprintf(stderr, "FAILED: a new library's counter is %u, not 5\n", first);
+        return 1;
+    }
+    CHECK(cuLibraryUnload(library));
     for (int i = 0; i < 2; i++) {
         CHECK(cuCtxSetCurrent(contexts[i]));
         CHECK(cuCtxSynchronize());
