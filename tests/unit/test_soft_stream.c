@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Streams, events, host functions, memory operations: what waits for what. */
 #include "soft_lib.h"
+#include "backend/soft/ground/state.h"
+#include "base/mutex.h"
 #include "gen/context.h"
 #include "gen/copy.h"
 #include "gen/event.h"
@@ -444,7 +446,12 @@ static void strictly_a_call_that_waits_keeps_the_others_out(void **state)
     OK(tow_drive(cu, cuLaunchHostFunc)(a, stand, NULL));
     OK(tow_drive(cu, cuLaunchHostFunc)(b, stand, NULL));
     assert_int_equal(pthread_create(&threads[0], NULL, free_it, &freer), 0);
-    usleep(30000);
+    for (bool waits = false; !waits;) { /* until it keeps the others out */
+        usleep(200);
+        tow_mutex_lock(&tow_soft.lock);
+        waits = tow_soft.held;
+        tow_mutex_unlock(&tow_soft.lock);
+    }
     assert_int_equal(pthread_create(&threads[1], NULL, ask_it, &asker), 0);
     usleep(30000);
     assert_false(atomic_load(&freer.through));
