@@ -29,6 +29,9 @@
 /* Most expectations in a row that are not believed after wrong ones. */
 enum { DOUBTS_MAX = 63 };
 
+/* Looks between two questions for the time: a microsecond or two. */
+enum { ROUNDS = 32 };
+
 /* A copy into a ring is committed in pieces of this size: the consumer copies out meanwhile. */
 #define COPY_CHUNK (256u << 10)
 
@@ -232,7 +235,8 @@ static int ring_look(const struct tow_ring_wait *wait, memory_order order, uint6
     return value >= wait->need;
 }
 
-/* True once there is something to see. */
+/* Until there is something to see, or for as long as spinning pays. True if it came before the
+ * clock was asked: a wait of no length. */
 static bool spin_for(const struct tow_ring_wait *wait, int64_t began_ns)
 {
     int64_t until = tow_spin_until(wait->spin, began_ns);
@@ -240,10 +244,10 @@ static bool spin_for(const struct tow_ring_wait *wait, int64_t began_ns)
         uint64_t value;
         if (ring_look(wait, memory_order_acquire, &value) != 0) {
             tow_line_count(wait->spins, 1);
-            return true;
+            return round <= ROUNDS;
         }
         tow_thread_pause();
-        if (round % 32 == 0 && tow_time_now_ns() >= until) {
+        if (round % ROUNDS == 0 && tow_time_now_ns() >= until) {
             return false;
         }
     }
@@ -301,12 +305,10 @@ int tow_ring_wait(struct tow_line *line, const struct tow_ring_wait *wait, int64
     /* Without spinning there is nothing to learn, and the clock need not be asked. */
     bool spins = wait->spin->budget_ns > 0 && deadline_ns > 0;
     int64_t began = spins ? tow_time_now_ns() : 0;
-    if (spins) {
-        spin_for(wait, began);
-    }
+    bool brief = spins && spin_for(wait, began);
     int error = wait_slowly(line, wait, deadline_ns, ret_value);
     if (spins) {
-        tow_spin_learn(wait->spin, began, tow_time_now_ns());
+        tow_spin_learn(wait->spin, began, brief ? began : tow_time_now_ns());
     }
     return error;
 }

@@ -4,7 +4,9 @@
  *
  *     launch_counts launches N   for callgrind: N launches, one synchronisation
  *     launch_counts up N         (or down N) for callgrind: N synchronous copies of 4 bytes over
- * unix launch_counts drain N      N launches over shm to a peer that only drains the ring: prints
+ * unix
+ *     launch_counts pairs N      for callgrind: N times cuMemAlloc and cuMemFree, over shm
+ *     launch_counts drain N      N launches over shm to a peer that only drains the ring: prints
  * our own counts of system calls as JSON
  *     launch_counts tcp N        N launches and a synchronisation over tcp, to a driver that takes
  * 5 us for each: prints the counts of both ends as JSON
@@ -289,6 +291,35 @@ static void small_copies(bool up, unsigned n)
     must(towc_cuCtxSynchronize() == CUDA_SUCCESS, "synchronisation");
 }
 
+/* A driver that takes no time for either. */
+static CUresult null_alloc(CUdeviceptr *ret_at, size_t size)
+{
+    *ret_at = UINT64_C(1) << 40;
+    return CUDA_SUCCESS;
+}
+
+static CUresult null_free(CUdeviceptr at)
+{
+    return CUDA_SUCCESS;
+}
+
+static void pairs(unsigned n)
+{
+    char address[64];
+    CUdeviceptr at;
+    snprintf(address, sizeof address, "shm://@towline-pairs-%d", (int)getpid());
+    set_up_over(address, false);
+    must(towc_cuCtxSynchronize() == CUDA_SUCCESS, "synchronisation");
+    tow_driver_set(&backend.driver, cuMemAlloc_v2, null_alloc);
+    tow_driver_set(&backend.driver, cuMemFree_v2, null_free);
+    for (unsigned i = 0; i < n; i++) {
+        must(towc_cuMemAlloc_v2(&at, 1 << 20) == CUDA_SUCCESS &&
+                 towc_cuMemFree_v2(at) == CUDA_SUCCESS,
+             "a pair failed");
+    }
+    must(towc_cuCtxSynchronize() == CUDA_SUCCESS, "synchronisation");
+}
+
 static void tcp_launches(unsigned n)
 {
     set_up_over("tcp://127.0.0.1:0", true);
@@ -327,6 +358,10 @@ int main(int argc, char **argv)
     }
     if (strcmp(argv[1], "up") == 0 || strcmp(argv[1], "down") == 0) {
         small_copies(strcmp(argv[1], "up") == 0, n);
+        return 0;
+    }
+    if (strcmp(argv[1], "pairs") == 0) {
+        pairs(n);
         return 0;
     }
     set_up("self:");

@@ -26,6 +26,7 @@ KINDS = ("unix", "tcp", "shm")
 INSTRUCTIONS_MAX = 600  # of client and of server, each, per launch
 # Of the client, for a synchronous copy of 4 bytes over unix: an eighth more than on arm64 (gcc 12, -O2). Down it sleeps and wakes.
 COPY_INSTRUCTIONS_MAX = {"up": 1340, "down": 2640}
+PAIR_INSTRUCTIONS_MAX = 3300, 2500  # of client and server, for cuMemAlloc and cuMemFree
 # What a step of the program's "loop" calls besides cuStreamSynchronize.
 STEP = ("cuMemcpyHtoDAsync_v2", "cuEventRecord", "cuStreamWaitEvent", "cuMemsetD32Async", "cuLaunchKernel",
         "cuMemcpyDtoDAsync_v2", "cuMemcpyDtoHAsync_v2")
@@ -404,6 +405,16 @@ def a_small_copy_takes_few_instructions_on_the_client():
         took = min((instructions(600, what)[0] - instructions(100, what)[0]) / 500 for _ in range(3))
         print(f"{took:g} instructions for 4 bytes {what}")
         t.check(50 < took <= most, f"the client takes {took:g} instructions for a copy of 4 bytes {what}")
+
+
+@t.test(240)
+def memory_is_taken_and_freed_by_few_instructions():
+    # The client sleeps until its replies come, and both sides wake each other: the least of three.
+    pairs = [(instructions(200, "pairs"), instructions(1200, "pairs")) for _ in range(3)]
+    for side, most, name in zip((0, 1), PAIR_INSTRUCTIONS_MAX, ("client", "server")):
+        took = min((many[side] - few[side]) / 1000 for few, many in pairs)
+        print(f"{name} {took:g} instructions for a pair")
+        t.check(50 < took <= most, f"the {name} takes {took:g} instructions for cuMemAlloc and cuMemFree")
 
 
 @t.test(120, alone=True, matrix="counts")

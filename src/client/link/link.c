@@ -157,6 +157,7 @@ static void link_end(struct towc_link *link, const char *what, const char *farew
         }
         link->wait.waiters[i] = NULL;
     }
+    link->wait.count = 0;
     link->wait.reading = false;
     pthread_cond_broadcast(&link->wait.transfer_done);
     pthread_cond_broadcast(&link->wait.unread);
@@ -190,6 +191,7 @@ static struct towc_waiter *take_waiter(struct towc_link *link, uint32_t seq)
     struct towc_waiter *found = *at;
     if (found != NULL) {
         *at = found->next;
+        link->wait.count--;
     }
     return found;
 }
@@ -222,9 +224,11 @@ static int take_reply(struct towc_link *link, const struct tow_frame *frame)
         memcpy(waiter->body, at + TOW_FRAME_HEADER, waiter->size);
     }
     tow_line_consume(link->line, frame->length);
-    __atomic_store_n(&waiter->state, TOW_WAIT_DONE, __ATOMIC_RELEASE);
-    /* The waiter may be gone after this store; a wake to its old word only costs a system call. */
-    tow_futex_wake((_Atomic uint32_t *)&waiter->state, 1, false);
+    /* One that leads is the thread that reads here. Another one may sleep, and be gone after this
+     * store; a wake to its old word only costs a system call. */
+    if (__atomic_exchange_n(&waiter->state, TOW_WAIT_DONE, __ATOMIC_ACQ_REL) == TOW_WAIT_PENDING) {
+        tow_futex_wake((_Atomic uint32_t *)&waiter->state, 1, false);
+    }
     return 0;
 }
 
@@ -367,7 +371,7 @@ static void end_reading(struct towc_link *link, int error)
 /* With the wait lock held: the reader leaves; one of the others is to read. */
 static void pass_reading(struct towc_link *link)
 {
-    for (int i = 0; i < TOW_LINK_BUCKETS; i++) {
+    for (int i = 0; link->wait.count > 0 && i < TOW_LINK_BUCKETS; i++) {
         struct towc_waiter *w = link->wait.waiters[i];
         if (w != NULL) {
             __atomic_store_n(&w->state, TOW_WAIT_LEAD, __ATOMIC_RELEASE);
@@ -406,6 +410,7 @@ static bool link_enlist(struct towc_link *link, struct towc_waiter *waiter)
     waiter->size = 0;
     waiter->next = *link_bucket(link, waiter->seq);
     *link_bucket(link, waiter->seq) = waiter;
+    link->wait.count++;
     tow_mutex_unlock(&link->wait.lock);
     return leads;
 }

@@ -101,6 +101,7 @@ struct towc_link {
     struct {
         struct tow_mutex lock; /* guards all here */
         struct towc_waiter *waiters[TOW_LINK_BUCKETS];
+        unsigned count; /* of waiters */
         struct towc_transfer *oldest,
             *newest;                  /* owned: transfers, in the order of their commands */
         size_t outstanding;           /* bytes of all of them, small ones rounded up */
