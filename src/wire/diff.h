@@ -17,6 +17,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+struct tow_dec;
+
 enum {
     TOW_DIFF_LINE = 64,
     TOW_DIFF_ROOM_MIN = 16 + 8 + TOW_DIFF_LINE, /* an output of this size always makes progress */
@@ -28,10 +30,23 @@ struct tow_diff {
     uint64_t address;
     size_t size; /* the last line may be short */
     size_t at;
+    bool whole; /* nobody else writes it: of a line that changed all bytes go, and what is between
+                   such lines of a page */
+    bool last;  /* nobody will compare with `known` again: it stays as it is */
 };
 
 /* Fills `out` with the next records; 0 when nothing (more) differs. */
 size_t tow_diff_next(struct tow_diff *diff, uint8_t *out, size_t room);
+
+/* One record that the peer sent. */
+struct tow_diff_record {
+    uint64_t address;
+    uint32_t lines;
+    bool full;            /* `bytes` are the lines; else each has its mask before it */
+    const uint8_t *bytes; /* in the records */
+};
+/* 1: there is a further one, which is taken; 0: there is none; -EPROTO: it is malformed. */
+int tow_diff_record_next(struct tow_dec *dec, struct tow_diff_record *ret_record);
 
 /* Where the bytes of [address, address + size) are to be written, and the side's `known` for them
  * (NULL: it keeps none); false if this side does not hold them (any more): the record is passed
@@ -41,5 +56,7 @@ typedef bool tow_diff_find(void *user, uint64_t address, size_t size, uint8_t **
 
 /* Writes records that the peer sent. -EPROTO if they are malformed. */
 int tow_diff_apply(const uint8_t *records, size_t size, tow_diff_find *find, void *user);
+/* The same for one of them. */
+void tow_diff_record_apply(const struct tow_diff_record *record, tow_diff_find *find, void *user);
 
 #endif

@@ -10,6 +10,7 @@
 
 #include <errno.h>
 
+#include "wire/cursor.h"
 #include "wire/diff.h"
 
 enum { SIZE = 3 * 4096 + 13 }; /* the last line is short */
@@ -71,6 +72,74 @@ static void a_side_may_remember_nothing(void **state)
     assert_int_equal(device->known[0], 0);
     free(host);
     free(device);
+}
+
+/* Where nobody else writes, whole lines go, and those of a page with what is between them. */
+static void whole_lines_go_where_nobody_else_writes(void **state)
+{
+    (void)state;
+    struct copy *host = calloc(1, sizeof *host), *device = calloc(1, sizeof *device);
+    uint8_t out[8192];
+    host->now[64] = 1;
+    host->now[64 * 5] = 2;
+    host->now[4096 + 64] = 3; /* on the next page */
+    host->now[SIZE - 1] = 4;  /* in the short line */
+    struct tow_diff diff = {
+        .known = host->known, .now = host->now, .address = 0x10000, .size = SIZE, .whole = true};
+    size_t n = tow_diff_next(&diff, out, sizeof out);
+    struct tow_dec dec = tow_dec_init(out, n);
+    struct tow_diff_record record;
+    static const struct {
+        unsigned at, lines;
+        bool full;
+    } expected[] = {{64, 5, true}, {4096 + 64, 1, true}, {SIZE - 13, 1, false}};
+    for (unsigned i = 0; i < 3; i++) {
+        assert_int_equal(tow_diff_record_next(&dec, &record), 1);
+        assert_int_equal(record.address, 0x10000 + expected[i].at);
+        assert_int_equal(record.lines, expected[i].lines);
+        assert_int_equal(record.full, expected[i].full);
+    }
+    assert_int_equal(tow_diff_record_next(&dec, &record), 0);
+    assert_int_equal(tow_diff_next(&diff, out, sizeof out), 0);
+    assert_int_equal(tow_diff_apply(out, n, find, device), 0);
+    assert_memory_equal(device->now, host->now, SIZE);
+    assert_memory_equal(host->known, host->now, SIZE);
+    /* What is not compared again is not remembered. */
+    host->now[64] = 9;
+    host->now[SIZE - 1] = 9;
+    diff.at = 0;
+    diff.last = true;
+    assert_int_equal(tow_diff_next(&diff, out, sizeof out), 2 * (16 + 64) + 8);
+    assert_int_equal(host->known[64], 1);
+    assert_int_equal(host->known[SIZE - 1], 4);
+    free(host);
+    free(device);
+}
+
+/* However little room there is. */
+static void whole_lines_are_cut_where_the_room_ends(void **state)
+{
+    (void)state;
+    for (size_t room = TOW_DIFF_ROOM_MIN; room < 9000; room += room < 700 ? 8 : 1000) {
+        struct copy *host = calloc(1, sizeof *host), *device = calloc(1, sizeof *device);
+        uint8_t out[9000];
+        size_t n;
+        for (unsigned i = 0; i < SIZE; i += 64 * (1 + i / 64 % 11)) {
+            host->now[i] = (uint8_t)(1 + i / 64);
+        }
+        struct tow_diff diff = {.known = host->known,
+                                .now = host->now,
+                                .address = 0x10000,
+                                .size = SIZE,
+                                .whole = true};
+        while ((n = tow_diff_next(&diff, out, room)) > 0) {
+            assert_true(n <= room);
+            assert_int_equal(tow_diff_apply(out, n, find, device), 0);
+        }
+        assert_memory_equal(device->now, host->now, SIZE);
+        free(host);
+        free(device);
+    }
 }
 
 static void both_sides_keep_their_own_bytes(void **state)
@@ -144,6 +213,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(both_sides_keep_their_own_bytes),
         cmocka_unit_test(a_side_may_remember_nothing),
+        cmocka_unit_test(whole_lines_go_where_nobody_else_writes),
+        cmocka_unit_test(whole_lines_are_cut_where_the_room_ends),
         cmocka_unit_test(whole_lines_cost_their_bytes_only),
         cmocka_unit_test(nonsense_is_refused),
     };
