@@ -5,6 +5,7 @@
 
 #include "gen/copy_server.h"
 #include "gen/stream.h"
+#include "server/copy/carry.h"
 #include "server/copy/download.h"
 #include "server/copy/deferred_upload.h"
 #include "server/copy/mirror.h"
@@ -22,6 +23,7 @@ bool tows_copy_drop_context(struct tows_session *session, uint32_t context, uint
     bool goes_on = true;
     while (goes_on && (!tows_upload_drop_context(session, context, heir) ||
                        !tows_deferred_upload_drop_context(session, context, heir) ||
+                       !tows_carry_drop_context(session, context, heir) ||
                        !tows_copy_drop_downloads(session, context, heir))) {
         goes_on = tows_ending_await(session, &seen);
     }

@@ -11,6 +11,7 @@
 #include "gen/launch_server.h"
 #include "gen/stream_server.h"
 #include "gen/graph.h"
+#include "server/copy/carry.h"
 #include "server/copy/download.h"
 #include "server/copy/mirror.h"
 #include "server/session/session.h"
@@ -133,32 +134,56 @@ static bool start_courier(struct tows_session *session, struct state *state)
     return state->courier;
 }
 
+/* With the lock held. */
+static void await_client(struct state *state, struct waiter *waiter)
+{
+    waiter->next = state->waiters;
+    state->waiters = waiter;
+    pthread_cond_broadcast(&state->changed);
+    while (!waiter->done && !state->ended) {
+        tow_mutex_wait(&state->lock, &state->changed);
+    }
+    for (struct waiter **at = &state->waiters; *at != NULL; at = &(*at)->next) {
+        if (*at == waiter) {
+            *at = waiter->next;
+            break;
+        }
+    }
+}
+
+static void hostfn_unlist(struct tows_hostfn_turn *turn)
+{
+    struct state *state = state_of(turn->session, false);
+    tow_mutex_lock(&state->lock);
+    if (turn->prev != NULL) {
+        turn->prev->next = turn->next;
+    } else {
+        state->turns = turn->next;
+    }
+    if (turn->next != NULL) {
+        turn->next->prev = turn->prev;
+    }
+    tow_mutex_unlock(&state->lock);
+    free(turn);
+}
+
 /* On the driver's thread: has the client run the function and waits until it has. */
 static void call_client(struct tows_hostfn_turn *turn, CUresult status)
 {
     struct tows_session *session = turn->session;
     struct state *state = state_of(session, false);
     struct waiter waiter = {.id = turn->id, .status = status};
-    if (!turn->repeats) {
-        tows_hostfn_drop(turn);
+    bool repeats = turn->repeats;
+    if (!repeats) {
+        hostfn_unlist(turn);
     }
     tow_mutex_lock(&state->lock);
     /* The end of the session finds no state if this one is its first. */
-    if (state->ended || !tows_session_goes_on(session) || !start_courier(session, state)) {
-        tow_mutex_unlock(&state->lock);
-        return;
+    if (!state->ended && tows_session_goes_on(session) && start_courier(session, state)) {
+        await_client(state, &waiter);
     }
-    waiter.next = state->waiters;
-    state->waiters = &waiter;
-    pthread_cond_broadcast(&state->changed);
-    while (!waiter.done && !state->ended) {
-        tow_mutex_wait(&state->lock, &state->changed);
-    }
-    for (struct waiter **at = &state->waiters; *at != NULL; at = &(*at)->next) {
-        if (*at == &waiter) {
-            *at = waiter.next;
-            break;
-        }
+    if (!repeats) {
+        tows_carry_allow(session); /* with the lock: behind it the session may end */
     }
     tow_mutex_unlock(&state->lock);
 }
@@ -209,7 +234,8 @@ struct tows_hostfn_turn *tows_hostfn_make(struct tows_session *session, uint64_t
 {
     struct state *state = state_of(session, true);
     struct tows_hostfn_turn *turn = state != NULL ? malloc(sizeof *turn) : NULL;
-    if (turn == NULL) {
+    if (turn == NULL || !tows_carry_forbid(session)) {
+        free(turn);
         return NULL;
     }
     *turn = (struct tows_hostfn_turn){.session = session, .id = id, .repeats = repeats != 0};
@@ -225,21 +251,11 @@ struct tows_hostfn_turn *tows_hostfn_make(struct tows_session *session, uint64_t
 
 void tows_hostfn_drop(struct tows_hostfn_turn *turn)
 {
-    if (turn == NULL) {
-        return;
+    if (turn != NULL) {
+        struct tows_session *session = turn->session;
+        hostfn_unlist(turn);
+        tows_carry_allow(session);
     }
-    struct state *state = state_of(turn->session, false);
-    tow_mutex_lock(&state->lock);
-    if (turn->prev != NULL) {
-        turn->prev->next = turn->next;
-    } else {
-        state->turns = turn->next;
-    }
-    if (turn->next != NULL) {
-        turn->next->prev = turn->prev;
-    }
-    tow_mutex_unlock(&state->lock);
-    free(turn);
 }
 
 uint64_t tows_hostfn_id(const struct tows_hostfn_turn *turn)

@@ -15,8 +15,10 @@
 #include "gen/memory_server.h"
 #include "gen/copy.h"
 #include "gen/stream.h"
-#include "server/session/session.h"
+#include "server/copy/carry.h"
 #include "server/copy/share.h"
+#include "server/session/session.h"
+#include "wire/cursor.h"
 #include "wire/control.h"
 #include "wire/copy.h"
 #include "wire/diff.h"
@@ -566,22 +568,52 @@ static int send_fetched(struct tows_session *session, const uint8_t *bytes, stru
     return error == 0 ? tow_line_send_direct(session->side.line, parts, 3) : error;
 }
 
-int tows_mirror_fetch(struct tows_session *session, const uint8_t *at,
-                      const struct tow_frame *frame)
+/* Whether [address, address + size) is managed memory that is fetched. Who is inside the hold has
+ * it until it leaves, and the driver may be asked for it. */
+static bool may_carry(struct mirror_state *state, uint64_t address, uint64_t size)
 {
-    struct tow_fetch fetch;
-    struct mirror_state *state = tows_session_state(session, TOW_SESSION_MEMORY);
-    int error = state == NULL ? -EPROTO : tow_fetch_decode(at, frame, &fetch);
-    if (error == 0 && state->fetched == NULL && (state->fetched = malloc(TOW_DATA_MAX)) == NULL) {
+    tow_mutex_lock(&state->lock);
+    const struct mirror *m = mirror_find(state, address);
+    bool may = m != NULL && m->managed && m->fetched && size <= m->size - (address - m->base);
+    tow_mutex_unlock(&state->lock);
+    return may;
+}
+
+/* Has the driver bring what is asked for, if it may. */
+static bool fetch_carried(struct tows_session *session, struct mirror_state *state,
+                          uint32_t context, const struct tow_fetch *fetch,
+                          struct tows_carry *ret_carry)
+{
+    unsigned held = tows_hold_enter_session(session);
+    bool brought = may_carry(state, fetch->address, fetch->size) &&
+                   tows_carry_begin(ret_carry, session, context, fetch->size);
+    if (brought) {
+        CUresult status = tows_carry_down(ret_carry, fetch->address, fetch->size);
+        CUresult waited = tows_carry_wait(ret_carry);
+        brought = status == CUDA_SUCCESS && waited == CUDA_SUCCESS;
+        if (!brought) {
+            tows_carry_end(ret_carry);
+        }
+    }
+    tows_hold_leave_session(session, held);
+    return brought;
+}
+
+/* Sends what the CPU finds. */
+static int fetch_copied(struct tows_session *session, struct mirror_state *state,
+                        const struct tow_fetch *fetch)
+{
+    int error = 0;
+    if (state->fetched == NULL && (state->fetched = malloc(TOW_DATA_MAX)) == NULL) {
         error = -ENOMEM;
     }
-    for (uint64_t done = 0; error == 0 && done < fetch.size;) {
-        uint64_t left = fetch.size - done;
+    for (uint64_t done = 0; error == 0 && done < fetch->size;) {
+        uint64_t left = fetch->size - done;
         uint32_t n = left < TOW_DATA_MAX ? (uint32_t)left : TOW_DATA_MAX;
         tow_mutex_lock(&state->lock);
-        bool found = can_fetch(state, fetch.address + done, n);
+        bool found = can_fetch(state, fetch->address + done, n);
         if (found) {
-            memcpy(state->fetched, (const void *)(uintptr_t)(fetch.address + done), n);
+            memcpy(state->fetched, (const void *)(uintptr_t)(fetch->address + done), n);
         }
         tow_mutex_unlock(&state->lock);
         struct tow_data data = {.flags = !found      ? TOW_DATA_FAILED
@@ -590,8 +622,32 @@ int tows_mirror_fetch(struct tows_session *session, const uint8_t *at,
                                 .offset = done,
                                 .size = found ? n : 0};
         error = send_fetched(session, state->fetched, data);
-        done = found ? done + n : fetch.size;
+        done = found ? done + n : fetch->size;
     }
+    return error;
+}
+
+int tows_mirror_fetch(struct tows_session *session, const uint8_t *at,
+                      const struct tow_frame *frame)
+{
+    struct tow_fetch fetch;
+    struct tows_carry carry;
+    struct mirror_state *state = tows_session_state(session, TOW_SESSION_MEMORY);
+    int error = state == NULL ? -EPROTO : tow_fetch_decode(at, frame, &fetch);
+    if (error < 0) {
+        return error;
+    }
+    if (frame->context == 0 || !fetch_carried(session, state, frame->context, &fetch, &carry)) {
+        return fetch_copied(session, state, &fetch);
+    }
+    for (uint64_t done = 0; error == 0 && done < fetch.size;) {
+        uint64_t left = fetch.size - done;
+        uint32_t n = left < TOW_DATA_MAX ? (uint32_t)left : TOW_DATA_MAX;
+        struct tow_data data = {.flags = n == left ? TOW_DATA_LAST : 0, .offset = done, .size = n};
+        error = send_fetched(session, carry.bytes + done, data);
+        done += n;
+    }
+    tows_carry_end(&carry);
     return error;
 }
 
@@ -675,15 +731,55 @@ static bool find_bytes(void *user, uint64_t address, size_t size, uint8_t **ret_
     return true;
 }
 
-int tows_mirror_take(struct tows_session *session, const uint8_t *records, size_t size)
+/* Has the driver write what it can, if it may; the CPU the rest. False: nothing was written. */
+static bool take_carried(struct tows_session *session, struct taking *taking, uint32_t context,
+                         const uint8_t *records, size_t size, int *ret_error)
 {
     struct mirror_state *state = tows_session_state(session, TOW_SESSION_MEMORY);
+    struct tows_carry carry;
+    struct tow_diff_record record;
+    struct tow_dec dec = tow_dec_init(records, size);
+    CUresult status = CUDA_SUCCESS;
+    int more;
+    if (!tows_carry_begin(&carry, session, context, size)) {
+        return false;
+    }
+    unsigned held = tows_hold_enter_session(session);
+    memcpy(carry.bytes, records, size);
+    while ((more = tow_diff_record_next(&dec, &record)) > 0 && status == CUDA_SUCCESS) {
+        size_t length = (size_t)record.lines * TOW_DIFF_LINE;
+        if (record.full && may_carry(state, record.address, length)) {
+            status =
+                tows_carry_up(&carry, (size_t)(record.bytes - records), record.address, length);
+        } else {
+            tow_mutex_lock(&state->lock);
+            taking->there = NULL;
+            tow_diff_record_apply(&record, find_bytes, taking);
+            tow_mutex_unlock(&state->lock);
+        }
+    }
+    CUresult waited = tows_carry_wait(&carry);
+    tows_carry_end(&carry);
+    tows_hold_leave_session(session, held);
+    *ret_error = more;
+    return status == CUDA_SUCCESS && waited == CUDA_SUCCESS;
+}
+
+int tows_mirror_take(struct tows_session *session, uint32_t context, const uint8_t *records,
+                     size_t size)
+{
+    struct mirror_state *state = tows_session_state(session, TOW_SESSION_MEMORY);
+    int error = 0;
     if (state == NULL) {
         return -EPROTO;
     }
-    tow_mutex_lock(&state->lock);
     struct taking taking = {state, NULL};
-    int error = tow_diff_apply(records, size, find_bytes, &taking);
+    if (context != 0 && take_carried(session, &taking, context, records, size, &error)) {
+        return error;
+    }
+    tow_mutex_lock(&state->lock);
+    taking.there = NULL;
+    error = tow_diff_apply(records, size, find_bytes, &taking);
     tow_mutex_unlock(&state->lock);
     return error;
 }

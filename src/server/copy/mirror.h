@@ -20,8 +20,10 @@ void tows_mirror_pull(struct tows_session *session);
 /* A FETCH frame came on the side line: answers it there. */
 int tows_mirror_fetch(struct tows_session *session, const uint8_t *at,
                       const struct tow_frame *frame);
-/* A MIRROR frame's body came: what the program changed. */
-int tows_mirror_take(struct tows_session *session, const uint8_t *records, size_t size);
+/* A MIRROR frame's body came: what the program changed. `context` is the frame's: one of the
+ * client's, in which the driver may write it (carry.h); 0: the CPU is to. */
+int tows_mirror_take(struct tows_session *session, uint32_t context, const uint8_t *records,
+                     size_t size);
 
 /* Managed memory came to be: allocated, or a variable of a module or library. */
 CUresult tows_mirror_add_managed(struct tows_session *session, uint64_t base, uint64_t size,

@@ -67,7 +67,8 @@ int tows_side_take(struct tows_session *session, const uint8_t *at, const struct
     int error;
     switch (frame->kind) {
     case TOW_CONTROL_MIRROR:
-        return tows_mirror_take(session, at + TOW_FRAME_HEADER, frame->length - TOW_FRAME_HEADER);
+        return tows_mirror_take(session, frame->context, at + TOW_FRAME_HEADER,
+                                frame->length - TOW_FRAME_HEADER);
     case TOW_CONTROL_CALLBACK_BYTES:
         return tows_deferred_upload_take(session, at, frame);
     case TOW_CONTROL_CALLBACK_DONE:
