@@ -575,6 +575,29 @@ static void little_variable(struct api *api)
     OK(cuLibraryUnload(library));
 }
 
+/* A byte of every line is written by the host, while the device has nothing to do. */
+static void bytes_of_lines(struct api *api)
+{
+    enum { SIZE = 8 << 20, LINE = 64 };
+    int *data = alloc(SIZE);
+    uint8_t *bytes = (uint8_t *)data;
+    memset(data, 0, SIZE);
+    for (int round = 1; round <= 3; round++) {
+        OK(api_add(api, of(data), 1, 1 << 8, NULL)); /* the second byte of the first line */
+        OK(cuCtxSynchronize());
+        for (size_t at = 0; at < SIZE; at += LINE) {
+            bytes[at] = (uint8_t)round;
+        }
+    }
+    OK(api_add(api, of(data), 1, 1 << 8, NULL));
+    OK(cuCtxSynchronize());
+    EQUAL(data[0], 3 + 4 * 256);
+    for (size_t at = LINE; at < SIZE; at += LINE) {
+        EQUAL(bytes[at] + bytes[at + 1], 3);
+    }
+    OK(cuMemFree(of(data)));
+}
+
 /* All of it was written by the host, and is looked at by nobody from then on. */
 static void many_launches(struct api *api)
 {
@@ -660,6 +683,7 @@ int main(int argc, char **argv)
     if (argc > 1) {
         (strcmp(argv[1], "little") == 0     ? little
          : strcmp(argv[1], "variable") == 0 ? little_variable
+         : strcmp(argv[1], "lines") == 0    ? bytes_of_lines
                                             : many_launches)(&api);
         return api_end(&api);
     }

@@ -14,6 +14,9 @@
 
 #include "base/clock.h"
 #include "client/hostmem/fault.h"
+#include "client/link/call.h"
+#include "gen/event.h"
+#include "gen/stream.h"
 #include "transport/transport.h"
 #include "wire/control.h"
 
@@ -23,19 +26,24 @@ static struct towc_link server;
 static struct tow_line *worker; /* the other end of its side line */
 static uint8_t *memory;
 static uint8_t piece[4096];
-static unsigned sent; /* pieces of changes */
+static unsigned sent;     /* pieces of changes */
+static uint32_t carrying; /* the context of the last one */
 
-static CUresult count(struct towc_link *to, const uint8_t *bytes, size_t size)
+static CUresult count(struct towc_link *to, const struct towc_idle *idle, const uint8_t *bytes,
+                      size_t size)
 {
     assert_ptr_equal(to, &server);
     assert_true(bytes != NULL && size > 0);
     sent++;
+    carrying = towc_link_still_idle(to, idle) ? idle->context : 0;
     return CUDA_SUCCESS;
 }
 
 static void push(bool stale)
 {
-    assert_int_equal(towc_fault_push(&server, stale, piece, sizeof piece, count), CUDA_SUCCESS);
+    assert_int_equal(towc_fault_push(&server, stale ? TOW_FAULT_STALE : TOW_FAULT_WORK, piece,
+                                     sizeof piece, count),
+                     CUDA_SUCCESS);
 }
 
 /* A thread of the program that looks at a byte. */
@@ -44,8 +52,8 @@ static void *look(void *at)
     return (void *)(uintptr_t) * (volatile uint8_t *)at;
 }
 
-/* The next thing that the program asks for. */
-static struct tow_fetch asked(void)
+/* The next thing that the program asks for, and for which context. */
+static struct tow_fetch asked_in(uint32_t *ret_context)
 {
     const uint8_t *at = NULL;
     size_t available = 0;
@@ -56,19 +64,41 @@ static struct tow_fetch asked(void)
     assert_int_equal(tow_frame_read(at, &frame), 0);
     assert_int_equal(tow_fetch_decode(at, &frame, &fetch), 0);
     tow_line_consume(worker, frame.length);
+    *ret_context = frame.context;
+    if (frame.context != 0) { /* work waits for it, as it does for changes */
+        assert_int_equal(tow_line_peek(worker, TOW_FRAME_HEADER, tow_time_deadline(20 * TOW_TIME_S),
+                                       &at, &available),
+                         0);
+        assert_int_equal(tow_frame_read(at, &frame), 0);
+        assert_int_equal(frame.kind, TOW_CONTROL_MIRROR);
+        assert_int_equal(frame.length, TOW_FRAME_HEADER);
+        tow_line_consume(worker, frame.length);
+    }
     return fetch;
+}
+
+static struct tow_fetch asked(void)
+{
+    uint32_t context;
+    return asked_in(&context);
 }
 
 static void answer(const struct tow_fetch *fetch, uint8_t byte, uint32_t flags)
 {
-    uint8_t head[TOW_DATA_HEAD];
-    uint32_t pad = 0;
-    struct tow_data data = {.flags = flags, .size = flags == 0 ? (uint32_t)fetch->size : 0};
-    uint8_t *bytes = malloc(fetch->size);
-    memset(bytes, byte, fetch->size);
-    assert_int_equal(tow_data_head_encode(&data, 0, 0, head, &pad), 0);
-    struct iovec parts[2] = {{head, sizeof head}, {bytes, data.size}};
-    assert_int_equal(tow_line_send_direct(worker, parts, 2), 0);
+    uint64_t done = 0;
+    uint8_t *bytes = malloc(TOW_DATA_MAX);
+    memset(bytes, byte, TOW_DATA_MAX);
+    do {
+        uint8_t head[TOW_DATA_HEAD];
+        uint32_t pad = 0;
+        uint64_t left = fetch->size - done, n = left < TOW_DATA_MAX ? left : TOW_DATA_MAX;
+        struct tow_data data = {
+            .flags = flags, .offset = done, .size = flags == 0 ? (uint32_t)n : 0};
+        assert_int_equal(tow_data_head_encode(&data, 0, 0, head, &pad), 0);
+        struct iovec parts[2] = {{head, sizeof head}, {bytes, data.size}};
+        assert_int_equal(tow_line_send_direct(worker, parts, 2), 0);
+        done += n;
+    } while (done < fetch->size && flags == 0);
     free(bytes);
 }
 
@@ -89,6 +119,7 @@ static bool begin(void)
         return false;
     }
     server.line = &own;
+    tow_lock_init(&server.send.lock, CLIENT_SEND);
     tow_mutex_init(&server.wait.lock, CLIENT_WAIT);
     tow_mutex_init(&server.lane.lock, CLIENT_LANES);
     tow_mutex_init(&server.side_send.lock, CLIENT_SIDE);
@@ -204,6 +235,32 @@ static void it_reads_ahead(void **state)
     }
 }
 
+/* All that the program gave is done: its only context was synchronised. */
+static void settle(void)
+{
+    atomic_store(&server.work.contexts, 1);
+    uint64_t given = atomic_load(&server.work.given);
+    push(true);
+    towc_link_synchronised(&server, 3, given);
+}
+
+/* Its memory goes while the worker's answer comes. */
+static void memory_may_go_while_it_comes(void **state)
+{
+    pthread_t thread;
+    push(false);
+    pthread_create(&thread, NULL, look, memory);
+    struct tow_fetch fetch = asked();
+    drop(state);
+    uint8_t *other =
+        mmap(memory, SIZE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
+    assert_ptr_equal(other, memory);
+    answer(&fetch, 9, 0);
+    assert_int_equal(seen_by(thread), 0);
+    munmap(memory, SIZE);
+    make(state);
+}
+
 static void what_the_worker_does_not_have_is_zero(void **state)
 {
     (void)state;
@@ -214,6 +271,158 @@ static void what_the_worker_does_not_have_is_zero(void **state)
     answer(&fetch, 1, TOW_DATA_FAILED);
     assert_int_equal(seen_by(thread), 0);
     assert_int_equal(atomic_load(&server.lost), 0);
+}
+
+/* What context a fetch of a block is for. */
+static void touch_only(unsigned block, uint32_t *ret_fetched)
+{
+    pthread_t thread;
+    pthread_create(&thread, NULL, look, memory + (size_t)block * TOW_FAULT_BLOCK);
+    struct tow_fetch fetch = asked_in(ret_fetched);
+    answer(&fetch, 1, 0);
+    assert_int_equal(seen_by(thread), 1);
+}
+
+/* The same, and then the push of what was changed there. */
+static void touch(unsigned block, uint32_t *ret_fetched, uint32_t *ret_pushed)
+{
+    touch_only(block, ret_fetched);
+    memory[(size_t)block * TOW_FAULT_BLOCK + 5]++;
+    sent = 0;
+    push(false);
+    assert_int_equal(sent, 1);
+    *ret_pushed = carrying;
+}
+
+static void *give(void *unused)
+{
+    push(false);
+    return unused;
+}
+
+static void the_worker_is_told_that_the_device_is_idle(void **state)
+{
+    (void)state;
+    uint32_t fetched, pushed;
+    push(false); /* work goes out */
+    touch(1, &fetched, &pushed);
+    assert_int_equal(fetched, 0);
+    assert_int_equal(pushed, 0);
+    settle();
+    touch(2, &fetched, &pushed);
+    assert_int_equal(fetched, 3);
+    assert_int_equal(pushed, 3);
+    touch(8, &fetched, &pushed); /* and now it works again */
+    assert_int_equal(fetched, 0);
+    assert_int_equal(pushed, 0);
+    /* What changed while it worked is not written over as a whole, though it is idle by now. */
+    settle();
+    touch(12, &fetched, &pushed);
+    assert_int_equal(pushed, 3);
+    memory[12 * TOW_FAULT_BLOCK + 99] = 9;
+    sent = 0;
+    push(true);
+    assert_int_equal(sent, 1);
+    assert_int_equal(carrying, 0);
+    /* Who waits for what is done learns nothing new, and what was fetched stays. */
+    settle();
+    touch_only(14, &fetched);
+    assert_int_equal(fetched, 3);
+    memory[14 * TOW_FAULT_BLOCK + 99] = 9;
+    sent = 0;
+    assert_int_equal(towc_fault_push(&server, TOW_FAULT_WAIT, piece, sizeof piece, count),
+                     CUDA_SUCCESS);
+    assert_int_equal(sent, 1);
+    assert_int_equal(carrying, 3);
+    push(true);
+    assert_int_equal(memory[14 * TOW_FAULT_BLOCK + 99], 9); /* nobody is asked */
+    touch_only(15, &fetched);
+    assert_int_equal(fetched, 3);
+    push(false);
+    /* Another context may have work. */
+    settle();
+    atomic_store(&server.work.contexts, 2);
+    touch(16, &fetched, &pushed);
+    assert_int_equal(fetched, 0);
+    assert_int_equal(pushed, 0);
+    atomic_store(&server.work.contexts, 1);
+}
+
+/* The next frame on the session's own line. */
+static struct tow_frame commanded(struct tow_line *line, uint64_t *ret_first)
+{
+    const uint8_t *at = NULL;
+    size_t available = 0;
+    struct tow_frame frame;
+    assert_int_equal(tow_line_peek(line, TOW_FRAME_HEADER + 8, tow_time_deadline(20 * TOW_TIME_S),
+                                   &at, &available),
+                     0);
+    assert_int_equal(tow_frame_read(at, &frame), 0);
+    memcpy(ret_first, at + TOW_FRAME_HEADER, 8);
+    tow_line_consume(line, frame.length);
+    return frame;
+}
+
+static void command(unsigned fn)
+{
+    struct towc_call call;
+    assert_int_equal(towc_call_begin_on(&call, &server, 3, fn, 8, 0), CUDA_SUCCESS);
+    tow_enc_u64(&call.enc, fn);
+    assert_int_equal(towc_call_send(&call), CUDA_SUCCESS);
+}
+
+/* A fetch that may be a copy of the driver's comes before all work that the program gives behind
+ * it: that could stand still until whoever waits for the fetch has done something. */
+static void work_comes_behind_what_is_fetched(void **state)
+{
+    (void)state;
+    struct tow_line *line = server.line, *own = NULL, *theirs = NULL;
+    uint64_t first;
+    uint32_t fetched;
+    pthread_t thread;
+    assert_int_equal(tow_line_pair(&own, &theirs), 0);
+    server.line = own;
+    atomic_store(&server.room, TOW_LINK_ROOM);
+    atomic_fetch_add(&towc_mirror_count, 1);
+    settle();
+    pthread_create(&thread, NULL, look, memory);
+    struct tow_fetch fetch = asked_in(&fetched);
+    assert_int_equal(fetched, 3);
+    uint64_t changes = atomic_load(&server.side_mirrors);
+    command(TOW_FN_cuEventRecord); /* no work */
+    assert_int_equal(commanded(theirs, &first).kind, TOW_FN_cuEventRecord);
+    command(TOW_FN_cuStreamWaitValue32_v2);
+    assert_int_equal(commanded(theirs, &first).kind, TOW_CONTROL_FENCE);
+    assert_int_equal(first, changes);
+    assert_int_equal(commanded(theirs, &first).kind, TOW_FN_cuStreamWaitValue32_v2);
+    answer(&fetch, 1, 0);
+    assert_int_equal(seen_by(thread), 1);
+    /* From then on the CPU fetches, for whom nobody needs to wait. */
+    touch_only(9, &fetched);
+    assert_int_equal(fetched, 0);
+    assert_int_equal(atomic_load(&server.side_mirrors), changes);
+    command(TOW_FN_cuStreamWaitValue32_v2);
+    assert_int_equal(commanded(theirs, &first).kind, TOW_FN_cuStreamWaitValue32_v2);
+    atomic_fetch_sub(&towc_mirror_count, 1);
+    atomic_store(&server.room, 0);
+    server.line = line;
+    tow_line_close(own);
+    tow_line_close(theirs);
+}
+
+/* Work of a synchronisation's own thread is behind it. Another thread's may be on its way. */
+static void with_two_threads_nobody_knows(void **state)
+{
+    (void)state;
+    pthread_t thread;
+    uint32_t fetched, pushed;
+    push(false);
+    pthread_create(&thread, NULL, give, NULL);
+    pthread_join(thread, NULL);
+    settle();
+    touch(1, &fetched, &pushed);
+    assert_int_equal(fetched, 0);
+    assert_int_equal(pushed, 0);
 }
 
 /* The last: the worker goes while a thread waits. */
@@ -242,7 +451,11 @@ int main(void)
                                         make, drop),
         cmocka_unit_test_setup_teardown(blocks_leave_when_they_are_old, make, drop),
         cmocka_unit_test_setup_teardown(it_reads_ahead, make, drop),
+        cmocka_unit_test_setup_teardown(memory_may_go_while_it_comes, make, drop),
         cmocka_unit_test_setup_teardown(what_the_worker_does_not_have_is_zero, make, drop),
+        cmocka_unit_test_setup_teardown(the_worker_is_told_that_the_device_is_idle, make, drop),
+        cmocka_unit_test_setup_teardown(work_comes_behind_what_is_fetched, make, drop),
+        cmocka_unit_test_setup_teardown(with_two_threads_nobody_knows, make, drop),
         cmocka_unit_test_setup_teardown(nobody_waits_for_a_lost_worker, make, drop),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

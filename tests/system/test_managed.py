@@ -43,6 +43,14 @@ def little(kind, what="little"):
     t.check(took < 4000 * t.SLOW, f"200 launches and synchronisations took {took} ms")
 
 
+def whole_lines(kind):
+    """A byte of each line of 8 MiB is written three times, while the device has nothing to do: lines go as they are, and not
+    with a mask of 8 bytes for each, which the CPU would have to look at."""
+    t.must_watch()
+    _, counts = run(kind, ["lines"])
+    t.check(32 << 20 <= counts["bytes_out"] < 33 << 20, f"{counts['bytes_out']} bytes went; with masks it is 35 MiB")
+
+
 def many_launches(kind):
     """The host wrote all of it once: launches later do not pay for that."""
     t.must_watch()
@@ -53,6 +61,7 @@ def many_launches(kind):
 for _kind in ("unix", "tcp", "shm"):
     t.test(alone=True, name=f"little_of_much_is_moved_{_kind}")(lambda kind=_kind: little(kind))
     t.test(alone=True, name=f"launches_compare_nothing_old_{_kind}")(lambda kind=_kind: many_launches(kind))
+    t.test(name=f"whole_lines_go_while_the_device_is_idle_{_kind}")(lambda kind=_kind: whole_lines(kind))
     t.test(name=f"watched_{_kind}", matrix="watched", trees=("plain", "asan"))(lambda kind=_kind: run(kind, []))
 # A __managed__ variable of 6 MiB and some bytes, which begins and ends on no page's boundary.
 t.test(alone=True, name="little_of_a_variable_is_moved")(lambda: little("tcp", "variable"))

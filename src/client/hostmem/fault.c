@@ -53,6 +53,8 @@ struct range {
     size_t low, high;       /* all in [low, high) */
     size_t expected;        /* the block that a program touches next which walks through it */
     size_t ahead;           /* blocks that were fetched together last */
+    bool fetching;          /* the fault thread receives into `known` */
+    bool orphan;            /* removed meanwhile: it is the fault thread's */
     uint64_t made;          /* pushes before it was made */
     bool filled, zeros;     /* the worker had something there from the beginning, or zeros */
     uint64_t serial;        /* no other range ever has it */
@@ -64,6 +66,7 @@ struct range {
 struct towc_faults {
     struct range *first, *last; /* ranges of which something is here; a push begins with the first
                                    and puts what it has seen behind the last */
+    size_t ranges;              /* all of them */
     uint64_t pushes;            /* how often work may have gone out */
     uint64_t epoch;             /* rises when what was fetched before may be old */
 };
@@ -303,9 +306,13 @@ bool towc_fault_add(struct towc_link *link, uint64_t base, uint64_t size)
     tow_mutex_lock(&watched.lock);
     r->serial = ++watched.serials;
     r->made = link->faults->pushes;
+    bool first = link->faults->ranges++ == 0;
     tow_tree_insert(&watched.ranges, &r->node);
     tow_mutex_unlock(&watched.lock);
     atomic_fetch_add(&towc_fault_count, 1);
+    if (first) {
+        towc_link_doubts(link); /* nobody counted the work before */
+    }
     return true;
 }
 
@@ -320,6 +327,15 @@ void towc_fault_told(uint64_t base, bool blank)
     tow_mutex_unlock(&watched.lock);
 }
 
+static void range_free(struct range *r)
+{
+    if (r->known != NULL) {
+        munmap(r->known, r->size);
+    }
+    free(r->states);
+    free(r);
+}
+
 void towc_fault_remove(uint64_t base)
 {
     tow_mutex_lock(&watched.lock);
@@ -327,19 +343,22 @@ void towc_fault_remove(uint64_t base)
     gone = gone != NULL && gone->base == base ? gone : NULL;
     if (gone != NULL) {
         tow_tree_remove(&watched.ranges, &gone->node);
+        gone->link->faults->ranges--;
         if (gone->here > 0) {
             fault_unlist(gone);
         }
     }
     pthread_cond_broadcast(&watched.moved);
+    bool orphan = gone != NULL && gone->fetching;
+    if (orphan) {
+        gone->orphan = true;
+    }
     tow_mutex_unlock(&watched.lock);
     if (gone != NULL) {
         atomic_fetch_sub(&towc_fault_count, 1);
-        if (gone->known != NULL) {
-            munmap(gone->known, gone->size);
+        if (!orphan) {
+            range_free(gone);
         }
-        free(gone->states);
-        free(gone);
     }
 }
 
@@ -351,15 +370,16 @@ void towc_fault_wake(uint64_t base, uint64_t size)
 
 /* ---- blocks that come ---- */
 
-/* Asks the worker, behind all changes that went out. False: it has nothing there, or is lost. */
-static bool fault_fetch(struct towc_link *link, uint64_t address, size_t size)
+/* Asks the worker, behind all changes that went out. */
+static bool fault_ask(struct towc_link *link, uint64_t address, size_t size)
 {
-    uint8_t head[TOW_FETCH_HEAD];
+    return towc_side_ask(link, &(struct tow_fetch){address, size}) == CUDA_SUCCESS;
+}
+
+/* Takes the answer. False: the worker has nothing there, or is lost. */
+static bool fault_take(struct towc_link *link, uint8_t *into, size_t size)
+{
     struct tow_line *line = atomic_load_explicit(&link->side, memory_order_acquire);
-    tow_fetch_head(&(struct tow_fetch){address, size}, head);
-    if (towc_side_send(link, TOW_CONTROL_FETCH, head, sizeof head, NULL, 0) != CUDA_SUCCESS) {
-        return false;
-    }
     size_t got = 0;
     bool failed = false;
     int error = 0;
@@ -383,7 +403,7 @@ static bool fault_fetch(struct towc_link *link, uint64_t address, size_t size)
         }
         if (error == 0) {
             tow_line_consume(line, TOW_DATA_HEAD);
-            error = tow_line_recv_into(line, fetched + got, data.size);
+            error = tow_line_recv_into(line, into + got, data.size);
         }
         if (error == 0 && pad > 0) {
             error = tow_line_discard(line, pad);
@@ -405,7 +425,9 @@ static size_t how_many(struct range *r, size_t first)
 {
     size_t most = first != r->expected ? 1 : r->ahead < RUN ? r->ahead * 2 : RUN;
     size_t end = blocks_of(r), n = 1;
-    while (n < most && first + n < end && r->states[first + n] == ABSENT) {
+    /* So that large runs begin where large pages of `known` do. */
+    size_t room = most == RUN ? RUN - first % RUN : most;
+    while (n < room && first + n < end && r->states[first + n] == ABSENT) {
         n++;
     }
     r->ahead = most;
@@ -413,20 +435,27 @@ static size_t how_many(struct range *r, size_t first)
     return n;
 }
 
-/* With the lock held. `bytes`: what the worker has there; NULL: zeros, which it may not have. */
-static void fault_arrive(struct range *r, size_t first, size_t n, const uint8_t *bytes)
+/* With the lock held: where what both sides have is kept; NULL: there is no memory for it. */
+static uint8_t *known_of(struct range *r, size_t first, size_t n)
 {
-    size_t offset = first * BLOCK, size = bytes_of(r, first, n);
-    enum state state = bytes != NULL ? FRESH : NEW;
-    if (bytes != NULL && r->known == NULL) {
+    if (r->known == NULL) {
         void *at = mmap(NULL, r->size, PROT_READ | PROT_WRITE,
                         MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
         r->known = at != MAP_FAILED ? at : NULL;
-        state = r->known != NULL ? FRESH : NEW; /* without it all of it goes back */
     }
-    if (state == FRESH) {
-        memcpy(r->known + offset, bytes, size);
+    if (r->known != NULL && n == RUN) {
+        madvise(r->known + first * BLOCK, bytes_of(r, first, n), MADV_HUGEPAGE);
     }
+    return r->known != NULL ? r->known + first * BLOCK : NULL;
+}
+
+/* With the lock held. `bytes`: what the worker has there, in `known` unless there is none; NULL:
+ * zeros, which it may not have. */
+static void fault_arrive(struct range *r, size_t first, size_t n, const uint8_t *bytes)
+{
+    size_t offset = first * BLOCK, size = bytes_of(r, first, n);
+    /* Without memory for what it was, all of it goes back. */
+    enum state state = bytes != NULL && r->known != NULL ? FRESH : NEW;
     if (!fault_place(uffd, r->base + offset, bytes != NULL ? bytes : zeros, size)) {
         tow_log(TOW_AREA_CLIENT, TOW_LOG_WARN, "managed memory at 0x%llx cannot be filled: %s",
                 (unsigned long long)(r->base + offset), strerror(errno));
@@ -442,12 +471,93 @@ static void fault_arrive(struct range *r, size_t first, size_t n, const uint8_t 
     r->high = first + n > r->high ? first + n : r->high;
 }
 
+/* With the lock held: no work went out since it was made, and the worker had nothing there. */
+static void arrive_blank(struct range *r, size_t first, size_t n)
+{
+    uint8_t *known = r->zeros ? known_of(r, first, n) : NULL;
+    if (known != NULL) {
+        memset(known, 0, bytes_of(r, first, n));
+    }
+    fault_arrive(r, first, n, known);
+}
+
+/* Blocks of a range that come together; the fault thread's. */
+struct coming {
+    struct range *range; /* borrowed: it stays while `fetching` */
+    struct towc_link *link;
+    uint64_t base, serial; /* of the range */
+    uint64_t epoch;
+    size_t first, n;
+    uint8_t *bytes; /* where they come to */
+    size_t size;
+};
+
+/* With the lock held. They may be taken as long as is_current says so. */
+static struct coming coming_of(struct range *r, size_t first)
+{
+    size_t n = how_many(r, first);
+    uint8_t *known = known_of(r, first, n);
+    r->fetching = true;
+    return (struct coming){.range = r,
+                           .link = r->link,
+                           .base = r->base,
+                           .serial = r->serial,
+                           .epoch = r->link->faults->epoch,
+                           .first = first,
+                           .n = n,
+                           .bytes = known != NULL ? known : fetched,
+                           .size = bytes_of(r, first, n)};
+}
+
+/* With the lock held: nothing is received into it any more. */
+static void end_fetching(struct coming *coming)
+{
+    struct range *r = coming->range;
+    coming->range = NULL;
+    r->fetching = false;
+    if (r->orphan) {
+        range_free(r);
+    }
+}
+
+/* With the lock held: the range that it is for, unless that has gone or may have changed. */
+static struct range *still_current(const struct coming *coming)
+{
+    struct range *r = find_again(coming->base, coming->serial);
+    return r != NULL && r->link->faults->epoch == coming->epoch ? r : NULL;
+}
+
+/* With the lock held, which is given meanwhile: the touched block and some that follow. False: it
+ * is to be looked for again. */
+static bool fault_bring(struct range *r, size_t block, struct coming *ret_come)
+{
+    struct coming come = coming_of(r, block);
+    tow_mutex_unlock(&watched.lock);
+    bool known = fault_ask(come.link, come.base + come.first * BLOCK, come.size) &&
+                 fault_take(come.link, come.bytes, come.size);
+    if (!known) {
+        /* A program whose server is lost goes on with zeros; its calls say what happened. */
+        memset(come.bytes, 0, come.size);
+    }
+    tow_mutex_lock(&watched.lock);
+    end_fetching(&come);
+    *ret_come = come;
+    if (still_current(&come) == NULL) {
+        r = find_again(come.base, come.serial);
+        if (r != NULL) {
+            r->expected = block; /* the same again: it had been synchronised meanwhile */
+        }
+        return false;
+    }
+    return true;
+}
+
 /* Somebody waits for the memory at `address`. */
 static void fault_serve(uint64_t address)
 {
     tow_mutex_lock(&watched.lock);
-    struct range *r = fault_find(address);
     for (;;) {
+        struct range *r = fault_find(address);
         while (r != NULL && r->states[(address - r->base) / BLOCK] == MOVING) {
             tow_mutex_wait(&watched.lock, &watched.moved);
             r = fault_find(address);
@@ -456,29 +566,16 @@ static void fault_serve(uint64_t address)
         if (r == NULL || r->states[block] != ABSENT) {
             break;
         }
-        size_t n = how_many(r, block);
         if (is_blank(r)) {
-            fault_arrive(r, block, n, r->zeros ? zeros : NULL);
+            arrive_blank(r, block, how_many(r, block));
             break;
         }
-        struct towc_link *link = r->link;
-        uint64_t serial = r->serial, epoch = link->faults->epoch, at = r->base + block * BLOCK;
-        size_t size = bytes_of(r, block, n);
-        tow_mutex_unlock(&watched.lock);
-        bool known = fault_fetch(link, at, size);
-        tow_mutex_lock(&watched.lock);
-        r = fault_find(address);
-        if (r != NULL && r->serial == serial && link->faults->epoch == epoch) {
-            /* A program whose server is lost goes on with zeros; its calls say what happened. */
-            if (!known) {
-                memset(fetched, 0, size);
-            }
-            fault_arrive(r, block, n, fetched);
-            break;
+        struct coming come;
+        if (!fault_bring(r, block, &come)) {
+            continue;
         }
-        if (r != NULL && r->serial == serial) {
-            r->expected = block; /* the same again: it had been synchronised meanwhile */
-        }
+        fault_arrive(find_again(come.base, come.serial), come.first, come.n, come.bytes);
+        break;
     }
     tow_mutex_unlock(&watched.lock);
     uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE);
@@ -512,6 +609,7 @@ struct run {
 struct outgoing {
     struct towc_link *link;
     towc_fault_send *send;
+    struct towc_idle idle;
     uint8_t *chunk; /* borrowed */
     size_t room, used;
     struct run moved[BATCH]; /* that leave once they are out */
@@ -588,7 +686,7 @@ static void fault_flush(struct outgoing *out)
 {
     if (out->used > 0 && out->status == CUDA_SUCCESS) {
         tow_mutex_unlock(&watched.lock);
-        out->status = out->send(out->link, out->chunk, out->used);
+        out->status = out->send(out->link, &out->idle, out->chunk, out->used);
         tow_mutex_lock(&watched.lock);
     }
     out->used = 0;
@@ -615,7 +713,9 @@ static void push_run(struct range *r, struct run *run, struct outgoing *out)
     struct tow_diff diff = {.known = whole ? NULL : r->known + run->first * BLOCK,
                             .now = run->bytes,
                             .address = r->base + run->first * BLOCK,
-                            .size = bytes_of(r, run->first, run->n)};
+                            .size = bytes_of(r, run->first, run->n),
+                            .whole = towc_link_still_idle(out->link, &out->idle),
+                            .last = run->moves};
     while (r != NULL && diff.at < diff.size && out->status == CUDA_SUCCESS) {
         if (out->room - out->used < TOW_DIFF_ROOM_MIN) {
             fault_flush(out);
@@ -632,9 +732,10 @@ static void push_run(struct range *r, struct run *run, struct outgoing *out)
     }
 }
 
-CUresult towc_fault_push(struct towc_link *link, bool stale, uint8_t *chunk, size_t room,
-                         towc_fault_send *send)
+CUresult towc_fault_push(struct towc_link *link, enum towc_fault_why why, uint8_t *chunk,
+                         size_t room, towc_fault_send *send)
 {
+    bool stale = why == TOW_FAULT_STALE;
     struct outgoing out = {.link = link,
                            .send = send,
                            .chunk = chunk,
@@ -645,6 +746,20 @@ CUresult towc_fault_push(struct towc_link *link, bool stale, uint8_t *chunk, siz
         return out.status; /* the program keeps what it has */
     }
     tow_mutex_lock(&watched.lock);
+    struct towc_idle idle = towc_link_idle(link);
+    if (stale && idle.context != 0) {
+        tow_mutex_unlock(&watched.lock);
+        return out.status; /* nothing has run since it was fetched */
+    }
+    if (why == TOW_FAULT_WORK) {
+        towc_link_gives(link);
+        idle.given++; /* that work comes behind what is sent now */
+    }
+    if (!stale) {
+        /* All that is here was fetched after the device had done its work, and nobody but the
+         * program has written since. */
+        out.idle = idle;
+    }
     uint64_t number = ++faults->pushes;
     faults->epoch += stale;
     struct range *r = faults->first;

@@ -42,10 +42,17 @@ void towc_fault_remove(uint64_t base);
 /* Lets those go on who wait for memory that is unmapped now. */
 void towc_fault_wake(uint64_t base, uint64_t size);
 
+/* Why what the program changed is sent. */
+enum towc_fault_why {
+    TOW_FAULT_WORK,  /* work follows that may read it, and write */
+    TOW_FAULT_WAIT,  /* somebody waits for work that went out before */
+    TOW_FAULT_STALE, /* that has been waited for: the GPU may have written, nothing stays here */
+};
 /* Sends what the program changed, as records in `send`, which may wait. One caller at a time.
- * `stale`: the GPU may have written; nothing stays here. */
-typedef CUresult towc_fault_send(struct towc_link *link, const uint8_t *bytes, size_t size);
-CUresult towc_fault_push(struct towc_link *link, bool stale, uint8_t *chunk, size_t room,
-                         towc_fault_send *send);
+ * `idle`: as in towc_side_send_changes. */
+typedef CUresult towc_fault_send(struct towc_link *link, const struct towc_idle *idle,
+                                 const uint8_t *bytes, size_t size);
+CUresult towc_fault_push(struct towc_link *link, enum towc_fault_why why, uint8_t *chunk,
+                         size_t room, towc_fault_send *send);
 
 #endif

@@ -565,34 +565,7 @@ bool towc_mirror_has(const struct towc_link *link, uint64_t base, uint64_t size)
     return mirror_covers(link, base, size);
 }
 
-static CUresult send_chunk(struct towc_link *link, const uint8_t *bytes, size_t size)
-{
-    if (towc_side_is_open(link)) {
-        atomic_fetch_add(&link->side_mirrors, 1);
-    }
-    return towc_side_send(link, TOW_CONTROL_MIRROR, NULL, 0, bytes, size);
-}
-
-/* Commands from here on wait for what went out on the side line. */
-static CUresult mirror_fence(struct towc_link *link)
-{
-    uint64_t number = atomic_load(&link->side_mirrors);
-    if (number <= atomic_load(&link->side_fenced)) {
-        return CUDA_SUCCESS;
-    }
-    struct towc_call call;
-    uint8_t head[TOW_FENCE_HEAD];
-    tow_fence_head(&(struct tow_fence){number}, head);
-    CUresult status = towc_call_begin_on(&call, link, 0, TOW_CONTROL_FENCE, sizeof head, 0);
-    if (status == CUDA_SUCCESS) {
-        tow_enc_bytes(&call.enc, head, sizeof head);
-        status = towc_call_send(&call);
-    }
-    if (status == CUDA_SUCCESS) {
-        towc_link_raise(&link->side_fenced, number); /* only now: others may rely on it */
-    }
-    return status;
-}
+static const struct towc_idle busy; /* or nobody knows */
 
 void towc_mirror_pause(void)
 {
@@ -638,7 +611,7 @@ static CUresult push_run(const struct towc_link *link, const struct towc_track_r
         while (n > 0 && status == CUDA_SUCCESS) {
             struct towc_link *to = m->link;
             tow_mutex_unlock(&mirrors.lock);
-            status = send_chunk(to, chunk, n);
+            status = towc_side_send_changes(to, &busy, chunk, n);
             tow_mutex_lock(&mirrors.lock);
             if (mirror_find(link, low) != m || m->serial != serial) {
                 break; /* removed meanwhile */
@@ -681,7 +654,7 @@ static CUresult push_tracked(const struct towc_link *link, uint8_t *chunk)
     return status;
 }
 
-static CUresult mirror_push(struct towc_link *link, bool in_function)
+static CUresult mirror_push(struct towc_link *link, bool in_function, enum towc_fault_why why)
 {
     CUresult status = CUDA_SUCCESS;
     struct mirror *gone = NULL;
@@ -727,7 +700,7 @@ static CUresult mirror_push(struct towc_link *link, bool in_function)
         size_t n = tow_diff_next(&diff, chunk, CHUNK);
         while (n > 0 && status == CUDA_SUCCESS) {
             tow_mutex_unlock(&mirrors.lock);
-            status = send_chunk(link, chunk, n);
+            status = towc_side_send_changes(link, &busy, chunk, n);
             tow_mutex_lock(&mirrors.lock);
             if (mirror_find(link, diff.address) != next || next->serial != serial) {
                 break; /* removed meanwhile */
@@ -744,25 +717,30 @@ static CUresult mirror_push(struct towc_link *link, bool in_function)
         status = push_tracked(link, chunk);
     }
     if (status == CUDA_SUCCESS && atomic_load(&towc_fault_count) != 0) {
-        status = towc_fault_push(link, false, chunk, CHUNK, send_chunk);
+        status = towc_fault_push(link, why, chunk, CHUNK, towc_side_send_changes);
     }
     tow_mutex_unlock(&push.lock);
     /* Not before: the worker may wait for host functions, whose ends push as well. */
     let_go(gone);
     /* Nor this: the own line may be full, and a function's end must not wait for it. */
-    return status == CUDA_SUCCESS && !in_function ? mirror_fence(link) : status;
+    return status == CUDA_SUCCESS && !in_function ? towc_side_fence(link) : status;
 }
 
 CUresult towc_mirror_push_all(struct towc_link *link)
 {
-    return mirror_push(link, false);
+    return mirror_push(link, false, TOW_FAULT_WORK);
+}
+
+CUresult towc_mirror_push_shown(struct towc_link *link, bool works)
+{
+    return mirror_push(link, false, works ? TOW_FAULT_WORK : TOW_FAULT_WAIT);
 }
 
 CUresult towc_mirror_push_function(struct towc_link *link)
 {
     return atomic_load_explicit(&towc_mirror_count, memory_order_relaxed) == 0
                ? CUDA_SUCCESS
-               : mirror_push(link, true);
+               : mirror_push(link, true, TOW_FAULT_WAIT);
 }
 
 void towc_mirror_stale_all(struct towc_link *link)
@@ -770,8 +748,8 @@ void towc_mirror_stale_all(struct towc_link *link)
     tow_mutex_lock(&push.lock);
     uint8_t *chunk = mirror_gathering();
     if (chunk != NULL) {
-        towc_fault_push(link, true, chunk, CHUNK,
-                        send_chunk); /* a lost server tells the next call */
+        towc_fault_push(link, TOW_FAULT_STALE, chunk, CHUNK,
+                        towc_side_send_changes); /* a lost server tells the next call */
     }
     tow_mutex_unlock(&push.lock);
 }

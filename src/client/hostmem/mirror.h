@@ -54,6 +54,8 @@ bool towc_mirror_has(const struct towc_link *link, uint64_t base, uint64_t size)
 
 /* Sends what the program changed. Call before the command whose work may read it. */
 CUresult towc_mirror_push_all(struct towc_link *link);
+/* The same before a call that waits for the device; `works`: it may give that work as well. */
+CUresult towc_mirror_push_shown(struct towc_link *link, bool works);
 /* The same at the end of a host function, before that is told: waits for nothing that the server
  * does. */
 CUresult towc_mirror_push_function(struct towc_link *link);

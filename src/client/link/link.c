@@ -15,7 +15,12 @@
 #include "base/thread.h"
 #include "client/link/further.h"
 #include "client/link/hello.h"
+#include "client/link/side.h"
 #include "client/session/thread.h"
+#include "gen/context.h"
+#include "gen/event.h"
+#include "gen/memory.h"
+#include "gen/stream.h"
 #include "wire/control.h"
 
 /* ---- what the rooms above do ---- */
@@ -42,7 +47,7 @@ static int no_done(struct towc_link *link, const struct tow_done *done)
     return -EPROTO;
 }
 
-static CUresult nothing_to_send(struct towc_link *link)
+static CUresult nothing_to_send(struct towc_link *link, bool works)
 {
     (void)link;
     return CUDA_SUCCESS;
@@ -547,6 +552,49 @@ static CUresult look_closely(const struct towc_link *link, unsigned fn, size_t b
     return towc_hello_may_call(link, fn) ? CUDA_SUCCESS : CUDA_ERROR_NOT_SUPPORTED;
 }
 
+/* Calls that give the device nothing that could write managed memory, or stand still. All others
+ * may. */
+static bool gives_work(unsigned fn)
+{
+    switch (fn) {
+    case TOW_FN_cuCtxSynchronize:
+    case TOW_FN_cuStreamSynchronize:
+    case TOW_FN_cuStreamQuery:
+    case TOW_FN_cuEventCreate:
+    case TOW_FN_cuEventRecord:
+    case TOW_FN_cuEventSynchronize:
+    case TOW_FN_cuEventQuery:
+    case TOW_FN_cuEventElapsedTime_v2:
+    case TOW_FN_cuEventDestroy_v2:
+    case TOW_FN_cuMemAlloc_v2:
+    case TOW_FN_cuMemAllocManaged:
+    case TOW_FN_cuMemFree_v2:
+    case TOW_FN_cuMemGetInfo_v2:
+    case TOW_FN_cuMemHostGetDevicePointer_v2:
+    case TOW_FN_cuMemHostUnregister:
+    case TOW_FN_cuPointerGetAttribute:
+    case TOW_FN_cuPointerGetAttributes:
+        return false;
+    default:
+        return true;
+    }
+}
+
+/* Before a call while memory is mirrored. */
+static CUresult link_precede(struct towc_link *link, unsigned fn, unsigned flags)
+{
+    bool works = gives_work(fn);
+    if ((flags & TOW_CALL_REPLY) && (tow_fn_info(fn)->flags & TOW_FN_SHOWS)) {
+        /* What is waited for may itself wait for a word that the program has just written. */
+        return towc_link_handler->before_shown(link, works);
+    }
+    if (!works || atomic_load_explicit(&towc_fault_count, memory_order_relaxed) == 0) {
+        return CUDA_SUCCESS;
+    }
+    towc_link_gives(link);
+    return towc_side_fence(link);
+}
+
 CUresult towc_call_begin_on(struct towc_call *call, struct towc_link *link, uint32_t context,
                             unsigned fn, size_t bytes, unsigned flags)
 {
@@ -560,10 +608,8 @@ CUresult towc_call_begin_on(struct towc_call *call, struct towc_link *link, uint
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
     if (TOW_UNLIKELY(atomic_load_explicit(&towc_mirror_count, memory_order_relaxed) != 0) &&
-        (flags & TOW_CALL_REPLY) && fn < TOW_CONTROL_FIRST &&
-        (tow_fn_info(fn)->flags & TOW_FN_SHOWS)) {
-        /* What is waited for may itself wait for a word that the program has just written. */
-        CUresult status = towc_link_handler->before_shown(link);
+        fn < TOW_CONTROL_FIRST) {
+        CUresult status = link_precede(link, fn, flags);
         if (status != CUDA_SUCCESS) {
             return status;
         }
@@ -631,6 +677,27 @@ CUresult towc_call_send(struct towc_call *call)
         return status;
     }
     return link_dispatch(call, &leads);
+}
+
+void towc_link_gives(struct towc_link *link)
+{
+    const struct towc_thread *self = towc_thread_self();
+    uint64_t giver = self != NULL ? self->unique : GIVEN_BY_SEVERAL, before = 0;
+    if (!atomic_compare_exchange_strong(&link->work.giver, &before, giver) && before != giver) {
+        atomic_store(&link->work.giver, GIVEN_BY_SEVERAL);
+    }
+    atomic_fetch_add(&link->work.given, 1); /* behind it: who sees this sees the giver, too */
+}
+
+void towc_link_synchronised(struct towc_link *link, uint32_t context, uint64_t given)
+{
+    /* Work that another thread is about to send may not have been there. What this one gave was. */
+    const struct towc_thread *self = towc_thread_self();
+    uint64_t giver = atomic_load(&link->work.giver);
+    if (giver == 0 || (self != NULL && giver == self->unique)) {
+        atomic_store(&link->work.context, context);
+        atomic_store(&link->work.synchronised, given + 1);
+    }
 }
 
 CUresult towc_call_wait(struct towc_call *call)

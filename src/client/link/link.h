@@ -126,9 +126,18 @@ struct towc_link {
         bool key_known;
         uint64_t key[2];
     } side_send;
-    /* MIRROR frames that went out on the side line (under the mirrors' push lock), and how many of
-     * them commands on the own line are known to wait for. */
+    /* MIRROR frames that went out on the side line, or will at once, and how many of them commands
+     * on the own line are known to wait for. */
     _Atomic uint64_t side_mirrors, side_fenced;
+
+    /* What is known of the device's work while managed memory is demand-paged: towc_link_idle. */
+    struct {
+        _Atomic uint64_t given;        /* how often work was about to go out */
+        _Atomic uint64_t giver;        /* towc_thread.unique of who gave it; GIVEN_BY_SEVERAL */
+        _Atomic uint64_t synchronised; /* 1 + `given` when all of that was done; 0: not known */
+        _Atomic uint32_t context;      /* number of the context that was synchronised */
+        atomic_uint contexts;          /* that came alive, and have not ended */
+    } work;
 
     struct towc_faults *_Atomic faults; /* owned; set once; of client/hostmem/fault.c, whose lock
                                           guards what is in it */
@@ -142,6 +151,39 @@ struct towc_link {
     atomic_bool awaits_end;     /* a context was left to the worker's end, which the program's end
                                  * awaits */
 };
+
+#define GIVEN_BY_SEVERAL UINT64_MAX
+
+/* That the device has nothing to do: managed memory is at the worker as it was fetched, and no call
+ * of the driver's waits for work. */
+struct towc_idle {
+    uint32_t context; /* number of the only one; 0: nobody knows whether the device is idle */
+    uint64_t given;   /* it is until work.given is more than that */
+};
+static inline bool towc_link_still_idle(const struct towc_link *link, const struct towc_idle *idle)
+{
+    return idle->context != 0 && atomic_load(&link->work.given) == idle->given &&
+           atomic_load(&link->work.contexts) == 1;
+}
+static inline struct towc_idle towc_link_idle(const struct towc_link *link)
+{
+    struct towc_idle idle = {.given = atomic_load(&link->work.given)};
+    if (atomic_load(&link->work.synchronised) == idle.given + 1 &&
+        atomic_load(&link->work.contexts) == 1) {
+        idle.context = atomic_load(&link->work.context);
+    }
+    return idle;
+}
+/* The calling thread is about to send work. Behind it comes towc_side_fence: what was fetched and
+ * written while the device was idle is done then before that work begins. */
+void towc_link_gives(struct towc_link *link);
+/* Something else happened, behind which nobody knows what the device does. */
+static inline void towc_link_doubts(struct towc_link *link)
+{
+    atomic_fetch_add(&link->work.given, 1);
+}
+/* A context was synchronised; `given` is from before that was asked for. */
+void towc_link_synchronised(struct towc_link *link, uint32_t context, uint64_t given);
 
 /* How many commands have gone out: those before a later one have a number of at most that. What is
  * carried out beside the line may be overtaken by a later command, so its return counts again. */
@@ -193,9 +235,9 @@ struct towc_link_handlers {
     int (*done)(struct towc_link *link, const struct tow_done *done);
 
     /* Around calls after which the host sees what kernels wrote: before, while memory is mirrored,
-     * what the program changed is sent; after, while managed memory is demand-paged, what is here
-     * is old. */
-    CUresult (*before_shown)(struct towc_link *link);
+     * what the program changed is sent (`works`: the call may give the device work, too); after,
+     * while managed memory is demand-paged, what is here is old. */
+    CUresult (*before_shown)(struct towc_link *link, bool works);
     void (*after_shown)(struct towc_link *link);
     /* A call of this context failed; CUDA_ERROR_NOT_READY is no failure. */
     void (*failed)(uint32_t context, CUresult status);

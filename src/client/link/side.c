@@ -18,6 +18,8 @@
 /* How long the server may take to tell the key. */
 #define KEY_NS (2 * TOW_TIME_S)
 
+enum { DIRECT = 64 << 10 }; /* so many bytes are not copied to the line's ring first */
+
 static int ask_key(struct towc_link *link, uint64_t ret_key[2])
 {
     struct towc_call call;
@@ -76,11 +78,11 @@ void towc_side_open(struct towc_link *link)
     towc_link_handler->release_changes();
 }
 
-static CUresult send_on_line(struct towc_link *link, unsigned kind, const void *head,
-                             size_t head_size, const void *bytes, size_t size)
+static CUresult send_on_line(struct towc_link *link, uint32_t context, unsigned kind,
+                             const void *head, size_t head_size, const void *bytes, size_t size)
 {
     struct towc_call call;
-    CUresult status = towc_call_begin_on(&call, link, 0, kind, head_size + size, 0);
+    CUresult status = towc_call_begin_on(&call, link, context, kind, head_size + size, 0);
     if (status == CUDA_SUCCESS) {
         tow_enc_bytes(&call.enc, head, head_size);
         tow_enc_bytes(&call.enc, bytes, size);
@@ -89,26 +91,51 @@ static CUresult send_on_line(struct towc_link *link, unsigned kind, const void *
     return status;
 }
 
-CUresult towc_side_send(struct towc_link *link, unsigned kind, const void *head, size_t head_size,
-                        const void *bytes, size_t size)
+/* With the lock held: without copying the bytes. */
+static int send_direct(struct tow_line *side, uint32_t context, unsigned kind, const void *head,
+                       size_t head_size, const void *bytes, size_t size)
+{
+    static const uint8_t zeros[TOW_FRAME_ALIGN];
+    struct tow_frame frame = {
+        .length = tow_frame_length(head_size + size), .kind = (uint16_t)kind, .context = context};
+    struct iovec parts[] = {
+        {&frame, sizeof frame},
+        {(void *)(uintptr_t)head, head_size},
+        {(void *)(uintptr_t)bytes, size},
+        {(void *)(uintptr_t)zeros, frame.length - sizeof frame - head_size - size},
+    };
+    return frame.length <= TOW_FRAME_MAX ? tow_line_send_direct(side, parts, 4) : -EMSGSIZE;
+}
+
+static CUresult send_in(struct towc_link *link, uint32_t context, unsigned kind, const void *head,
+                        size_t head_size, const void *bytes, size_t size)
 {
     struct tow_line *side = atomic_load_explicit(&link->side, memory_order_acquire);
     if (side == NULL) {
-        return send_on_line(link, kind, head, head_size, bytes, size);
+        return send_on_line(link, context, kind, head, head_size, bytes, size);
     }
     size_t room = tow_frame_length(head_size + size);
     uint8_t *at = NULL;
     uint32_t length = 0;
     tow_mutex_lock(&link->side_send.lock);
-    int error = tow_line_reserve(side, room, &at);
-    if (error == 0) {
+    int error = 0;
+    if (size >= DIRECT) {
+        length = (uint32_t)room;
+        error = send_direct(side, context, kind, head, head_size, bytes, size);
+    } else {
+        error = tow_line_reserve(side, room, &at);
+    }
+    if (error == 0 && at != NULL) {
         struct tow_enc enc = tow_frame_begin(at, room);
         tow_enc_bytes(&enc, head, head_size);
         tow_enc_bytes(&enc, bytes, size);
-        error = tow_frame_end(&enc, at, (struct tow_frame){.kind = (uint16_t)kind}, &length);
+        error = tow_frame_end(
+            &enc, at, (struct tow_frame){.kind = (uint16_t)kind, .context = context}, &length);
+    }
+    if (error == 0 && at != NULL) {
+        tow_line_commit_now(side, length);
     }
     if (error == 0) {
-        tow_line_commit_now(side, length);
         atomic_fetch_add_explicit(&link->counters.side_out, length, memory_order_relaxed);
     }
     tow_mutex_unlock(&link->side_send.lock);
@@ -117,4 +144,59 @@ CUresult towc_side_send(struct towc_link *link, unsigned kind, const void *head,
         return (CUresult)atomic_load(&link->lost);
     }
     return CUDA_SUCCESS;
+}
+
+CUresult towc_side_send(struct towc_link *link, unsigned kind, const void *head, size_t head_size,
+                        const void *bytes, size_t size)
+{
+    return send_in(link, 0, kind, head, head_size, bytes, size);
+}
+
+/* Counts a MIRROR frame before it goes out. Only then may it be said that the device is idle: who
+ * gives it work counts that first and looks at these frames then, so that one of both sees the
+ * other. */
+static uint32_t count_change(struct towc_link *link, const struct towc_idle *idle)
+{
+    atomic_fetch_add(&link->side_mirrors, 1);
+    return towc_link_still_idle(link, idle) ? idle->context : 0;
+}
+
+CUresult towc_side_send_changes(struct towc_link *link, const struct towc_idle *idle,
+                                const uint8_t *bytes, size_t size)
+{
+    uint32_t context = towc_side_is_open(link) ? count_change(link, idle) : 0;
+    return send_in(link, context, TOW_CONTROL_MIRROR, NULL, 0, bytes, size);
+}
+
+CUresult towc_side_ask(struct towc_link *link, const struct tow_fetch *fetch)
+{
+    uint8_t head[TOW_FETCH_HEAD];
+    struct towc_idle idle = towc_link_idle(link);
+    uint32_t context = idle.context != 0 ? count_change(link, &idle) : 0;
+    tow_fetch_head(fetch, head);
+    CUresult status = send_in(link, context, TOW_CONTROL_FETCH, head, sizeof head, NULL, 0);
+    /* A MIRROR frame without changes: it was taken when the copy is done. */
+    return status == CUDA_SUCCESS && idle.context != 0
+               ? send_in(link, 0, TOW_CONTROL_MIRROR, NULL, 0, NULL, 0)
+               : status;
+}
+
+CUresult towc_side_fence(struct towc_link *link)
+{
+    uint64_t number = atomic_load(&link->side_mirrors);
+    if (number <= atomic_load(&link->side_fenced)) {
+        return CUDA_SUCCESS;
+    }
+    struct towc_call call;
+    uint8_t head[TOW_FENCE_HEAD];
+    tow_fence_head(&(struct tow_fence){number}, head);
+    CUresult status = towc_call_begin_on(&call, link, 0, TOW_CONTROL_FENCE, sizeof head, 0);
+    if (status == CUDA_SUCCESS) {
+        tow_enc_bytes(&call.enc, head, sizeof head);
+        status = towc_call_send(&call);
+    }
+    if (status == CUDA_SUCCESS) {
+        towc_link_raise(&link->side_fenced, number); /* only now: others may rely on it */
+    }
+    return status;
 }

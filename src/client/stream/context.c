@@ -196,6 +196,8 @@ static void take_turn(struct towc_context *context, enum towc_context_turn turn)
 
 void towc_context_ended(struct towc_context *context)
 {
+    towc_link_doubts(context->link);
+    atomic_fetch_sub(&context->link->work.contexts, 1);
     take_turn(context, TOW_TURN_ENDED);
 }
 
@@ -327,6 +329,7 @@ CUresult towc_cuDevicePrimaryCtxRetain(CUcontext *pctx, CUdevice dev)
         tow_mutex_lock(&context->lock);
         if (status == CUDA_SUCCESS) {
             atomic_store(&context->sticky, CUDA_SUCCESS);
+            atomic_fetch_add(&context->link->work.contexts, 1);
             atomic_store(&context->alive, true);
         }
     }
@@ -758,6 +761,7 @@ CUresult towc_cuCtxSynchronize_v2(CUcontext ctx)
         return (CUresult)sticky;
     }
     uint64_t number = towc_link_sent(context->link);
+    uint64_t given = atomic_load(&context->link->work.given);
     if (context != towc_context_current() ||
         !towc_completion_sync_context(context->link, &status)) {
         status = ask_for_end(context);
@@ -765,6 +769,7 @@ CUresult towc_cuCtxSynchronize_v2(CUcontext ctx)
     towc_context_take_error(context, status);
     if (status == CUDA_SUCCESS) {
         towc_link_raise(&context->done, number);
+        towc_link_synchronised(context->link, context->number, given);
     }
     return status;
 }
@@ -852,8 +857,12 @@ static CUresult context_create(CUcontext *pctx, const CUexecAffinityParam *param
         status = towc_call_end(&call, status);
     }
     if (status == CUDA_SUCCESS) {
+        atomic_fetch_add(&context->link->work.contexts, 1);
         atomic_store(&context->alive, true);
         status = context_push(context);
+        if (status != CUDA_SUCCESS) {
+            atomic_fetch_sub(&context->link->work.contexts, 1);
+        }
     }
     if (status != CUDA_SUCCESS) {
         towc_context_discard(context);

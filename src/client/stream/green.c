@@ -100,6 +100,7 @@ static CUresult make_context(struct green *green)
         return status;
     }
     context->green = green->handle;
+    atomic_fetch_add(&context->link->work.contexts, 1);
     atomic_store(&context->alive, true);
     green->context = context;
     return CUDA_SUCCESS;
