@@ -244,6 +244,59 @@ static void settle(void)
     towc_link_synchronised(&server, 3, given);
 }
 
+/* Who has walked far finds what follows here, unless work went out since. */
+static void what_follows_comes_untouched(void **state)
+{
+    (void)state;
+    uint64_t at = 0;
+    push(false);
+    settle();
+    for (int i = 0; i < 5; i++) { /* 2, 4, 8, 16 and 32 blocks */
+        pthread_t thread;
+        pthread_create(&thread, NULL, look, memory + at);
+        struct tow_fetch fetch = asked();
+        answer(&fetch, 1, 0);
+        assert_int_equal(seen_by(thread), 1);
+        at += fetch.size;
+    }
+    assert_int_equal(at, 62 * TOW_FAULT_BLOCK);
+    struct tow_fetch fetch = asked();
+    assert_int_equal(fetch.address, (uint64_t)(uintptr_t)memory + at);
+    assert_int_equal(fetch.size, 2 * TOW_FAULT_BLOCK);
+    answer(&fetch, 2, 0);
+    assert_int_equal(memory[at], 2); /* nobody is asked again */
+    assert_int_equal(memory[SIZE - 1], 2);
+    memory[at + 9] = 3;
+    sent = 0;
+    push(false);
+    assert_int_equal(sent, 1);
+}
+
+static void what_came_untouched_is_old_after_work(void **state)
+{
+    (void)state;
+    uint64_t at = 0;
+    pthread_t thread;
+    push(false);
+    settle();
+    for (int i = 0; i < 5; i++) {
+        pthread_create(&thread, NULL, look, memory + at);
+        struct tow_fetch fetch = asked();
+        answer(&fetch, 1, 0);
+        assert_int_equal(seen_by(thread), 1);
+        at += fetch.size;
+    }
+    struct tow_fetch fetch = asked();
+    answer(&fetch, 2, 0);
+    push(false); /* work goes out, which may write it */
+    pthread_create(&thread, NULL, look, memory + at);
+    struct tow_fetch again = asked();
+    assert_int_equal(again.address, fetch.address);
+    assert_int_equal(again.size, fetch.size);
+    answer(&again, 3, 0);
+    assert_int_equal(seen_by(thread), 3);
+}
+
 /* Its memory goes while the worker's answer comes. */
 static void memory_may_go_while_it_comes(void **state)
 {
@@ -451,6 +504,8 @@ int main(void)
                                         make, drop),
         cmocka_unit_test_setup_teardown(blocks_leave_when_they_are_old, make, drop),
         cmocka_unit_test_setup_teardown(it_reads_ahead, make, drop),
+        cmocka_unit_test_setup_teardown(what_follows_comes_untouched, make, drop),
+        cmocka_unit_test_setup_teardown(what_came_untouched_is_old_after_work, make, drop),
         cmocka_unit_test_setup_teardown(memory_may_go_while_it_comes, make, drop),
         cmocka_unit_test_setup_teardown(what_the_worker_does_not_have_is_zero, make, drop),
         cmocka_unit_test_setup_teardown(the_worker_is_told_that_the_device_is_idle, make, drop),

@@ -30,6 +30,7 @@
 enum {
     BLOCK = TOW_FAULT_BLOCK,
     RUN = TOW_FETCH_MAX / BLOCK, /* blocks that come or leave together at most */
+    AHEAD = 32,                  /* behind so many blocks what follows is fetched untouched */
     STAYING = 4,                 /* runs of so many blocks are compared once before they leave */
     BATCH = 64,                  /* runs whose changes go out together at most */
 };
@@ -486,7 +487,7 @@ struct coming {
     struct range *range; /* borrowed: it stays while `fetching` */
     struct towc_link *link;
     uint64_t base, serial; /* of the range */
-    uint64_t epoch;
+    uint64_t epoch, pushes;
     size_t first, n;
     uint8_t *bytes; /* where they come to */
     size_t size;
@@ -503,6 +504,7 @@ static struct coming coming_of(struct range *r, size_t first)
                            .base = r->base,
                            .serial = r->serial,
                            .epoch = r->link->faults->epoch,
+                           .pushes = r->link->faults->pushes,
                            .first = first,
                            .n = n,
                            .bytes = known != NULL ? known : fetched,
@@ -527,10 +529,30 @@ static struct range *still_current(const struct coming *coming)
     return r != NULL && r->link->faults->epoch == coming->epoch ? r : NULL;
 }
 
+/* Process-wide: one thread serves all faults. What the program will touch next, if it goes on as it
+ * does: it is here, and not yet in its place. That thread's. `link` is NULL if there is none. */
+static struct coming ahead;
+
+/* With the lock held: whether the touched block is in it. */
+static bool is_ahead(const struct range *r, size_t block)
+{
+    return ahead.link != NULL && still_current(&ahead) == r && ahead.first <= block &&
+           block - ahead.first < ahead.n && r->link->faults->pushes == ahead.pushes;
+}
+
 /* With the lock held, which is given meanwhile: the touched block and some that follow. False: it
  * is to be looked for again. */
 static bool fault_bring(struct range *r, size_t block, struct coming *ret_come)
 {
+    if (is_ahead(r, block)) {
+        *ret_come = ahead;
+        ahead.link = NULL;
+        return true;
+    }
+    if (ahead.link != NULL && ahead.first == block && find_again(ahead.base, ahead.serial) == r) {
+        r->expected = block; /* it goes on as before, but that is old */
+    }
+    ahead.link = NULL;
     struct coming come = coming_of(r, block);
     tow_mutex_unlock(&watched.lock);
     bool known = fault_ask(come.link, come.base + come.first * BLOCK, come.size) &&
@@ -552,9 +574,42 @@ static bool fault_bring(struct range *r, size_t block, struct coming *ret_come)
     return true;
 }
 
+/* With the lock held, which is given meanwhile: asks for what follows, so that it comes while the
+ * program reads what has come. The answer is to be taken before anything that may wait. */
+static bool ask_ahead(struct range *r, const struct coming *come)
+{
+    size_t first = come->first + come->n;
+    if (come->n < AHEAD || first >= blocks_of(r) || r->states[first] != ABSENT ||
+        come->bytes == fetched || towc_link_idle(r->link).context == 0) {
+        return false;
+    }
+    ahead = coming_of(r, first);
+    tow_mutex_unlock(&watched.lock);
+    bool asked = ahead.bytes != fetched &&
+                 fault_ask(ahead.link, ahead.base + ahead.first * BLOCK, ahead.size);
+    tow_mutex_lock(&watched.lock);
+    if (!asked) {
+        end_fetching(&ahead);
+        ahead.link = NULL;
+    }
+    return asked;
+}
+
+static void take_ahead(void)
+{
+    bool known = fault_take(ahead.link, ahead.bytes, ahead.size);
+    tow_mutex_lock(&watched.lock);
+    end_fetching(&ahead);
+    if (!known) {
+        ahead.link = NULL;
+    }
+    tow_mutex_unlock(&watched.lock);
+}
+
 /* Somebody waits for the memory at `address`. */
 static void fault_serve(uint64_t address)
 {
+    bool asked = false;
     tow_mutex_lock(&watched.lock);
     for (;;) {
         struct range *r = fault_find(address);
@@ -574,12 +629,22 @@ static void fault_serve(uint64_t address)
         if (!fault_bring(r, block, &come)) {
             continue;
         }
-        fault_arrive(find_again(come.base, come.serial), come.first, come.n, come.bytes);
-        break;
+        asked = ask_ahead(find_again(come.base, come.serial), &come);
+        r = still_current(&come);
+        if (r != NULL) {
+            fault_arrive(r, come.first, come.n, come.bytes);
+            break;
+        }
+        if (asked) {
+            break; /* whoever waits is told to look again: nothing may be waited for now */
+        }
     }
     tow_mutex_unlock(&watched.lock);
     uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE);
     towc_fault_wake(address & ~(page - 1), page);
+    if (asked) {
+        take_ahead();
+    }
 }
 
 static void *fault_thread(void *arg)
