@@ -255,6 +255,27 @@ static void drop_pages(uint64_t low, uint64_t high)
     }
 }
 
+/* Of managed memory nobody waits for it: the worker has nothing to wait for, and whoever frees the
+ * memory comes behind it. */
+static CUresult tell_end(const struct mirror *m)
+{
+    struct towc_call call;
+    if (!m->managed || is_self(m->link)) {
+        return mirror_ask(m->link, TOW_FN_cuMemHostUnregister, m->base, m->size, ASK_HOST, NULL);
+    }
+    /* The addresses may be another's soon: changes of this one must have been taken. */
+    CUresult status = towc_side_fence(m->link);
+    if (status == CUDA_SUCCESS) {
+        status = towc_call_begin_on(&call, m->link, 0, TOW_FN_cuMemHostUnregister, 16, 0);
+    }
+    if (status == CUDA_SUCCESS) {
+        tow_enc_u64(&call.enc, m->base);
+        tow_enc_u64(&call.enc, m->size);
+        status = towc_call_send(&call);
+    }
+    return status;
+}
+
 /* Tells the worker, which waits for work that uses them. What that wrote still comes. */
 static CUresult let_go(struct mirror *gone)
 {
@@ -262,8 +283,7 @@ static CUresult let_go(struct mirror *gone)
     while (gone != NULL) {
         struct mirror *m = gone;
         gone = m->next_gone;
-        CUresult told =
-            mirror_ask(m->link, TOW_FN_cuMemHostUnregister, m->base, m->size, ASK_HOST, NULL);
+        CUresult told = tell_end(m);
         status = status == CUDA_SUCCESS ? told : status;
         tow_mutex_lock(&mirrors.lock);
         tow_tree_remove(&mirrors.list[m->link->index].all, &m->node);

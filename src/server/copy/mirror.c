@@ -423,7 +423,8 @@ void tows_serve_cuMemHostUnregister(struct tows_serve *call)
         return;
     }
     if (found == NULL) {
-        call->status = CUDA_ERROR_INVALID_VALUE;
+        /* Who does not wait for it means managed memory, which may have gone first. */
+        call->status = call->frame.seq != 0 ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;
     } else if (tows_hold_wait(session)) {
         if (call->frame.context == 0) {
             /* The program's current context is another server's, or it has none. */
