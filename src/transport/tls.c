@@ -328,11 +328,12 @@ static int tls_fill(struct tow_line *line, size_t min, int64_t deadline_ns)
     tls->sock.bulk = false;
     for (;;) {
         int error = open_all(tls);
-        if (error < 0) {
-            return error;
-        }
+        /* What came before the end can be read. */
         if (atomic_load_explicit(&line->in_head, memory_order_relaxed) - tail >= min) {
             return 0;
+        }
+        if (error < 0) {
+            return error;
         }
         error = receive_raw(tls, want, deadline_ns, 0);
         if (error < 0) {
@@ -388,9 +389,7 @@ static int tls_recv_into(struct tow_line *line, void *dst, size_t n)
     }
     tls->sock.bulk = n >= TOW_SOCK_BULK;
     tow_line_count(&line->bytes_in, n);
-    /* What came behind it: a failure is for whoever asks next. */
-    int error = open_all(tls);
-    (void)error;
+    open_all(tls); /* what came behind it: a failure is for whoever asks next */
     return 0;
 }
 
@@ -450,13 +449,11 @@ int tow_tls_line_of(const struct tow_tls_lib *lib, int fd, bool server,
         return error;
     }
     error = tls_start((struct tls_line *)sock, lib, server, shaken);
-    if (error == 0) {
-        error = open_all((struct tls_line *)sock);
-    }
     if (error < 0) {
         tow_line_close(&sock->line);
         return error;
     }
+    open_all((struct tls_line *)sock); /* a failure is for whoever asks */
     *ret_line = &sock->line;
     return 0;
 }

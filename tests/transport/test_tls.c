@@ -303,6 +303,25 @@ static void every_byte_changed_or_cut_ends_the_line(void **state)
     }
 }
 
+/* Even if it came at once with what ends the line. */
+static void what_came_before_the_end_can_be_read(void **state)
+{
+    int fds[2];
+    struct end client, server;
+    socket_pair(fds);
+    end_start(&server, fds[0], true, &grant);
+    end_start(&client, fds[1], false, &grant);
+    assert_int_equal(end_wait(&client), 0);
+    assert_int_equal(end_wait(&server), 0);
+    send_text(client.line, question, 48);
+    static const uint8_t no_record[8] = {23, 3, 3, 0, 1};
+    assert_int_equal(send(fds[1], no_record, sizeof no_record, 0), sizeof no_record);
+    assert_true(take_text(server.line, question));
+    assert_false(take_text(server.line, question));
+    tow_line_close(client.line);
+    tow_line_close(server.line);
+}
+
 /* What a client sent is no use to somebody who recorded it. */
 static void a_replay_is_refused(void **state)
 {
@@ -667,6 +686,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(a_peer_that_hangs_up_is_an_error),
         cmocka_unit_test(plain_words_are_no_handshake),
         cmocka_unit_test(every_byte_changed_or_cut_ends_the_line),
+        cmocka_unit_test(what_came_before_the_end_can_be_read),
         cmocka_unit_test(a_replay_is_refused),
         cmocka_unit_test(a_record_opens_once_and_only_as_it_was),
         cmocka_unit_test(keys_are_those_of_the_standard),
