@@ -172,10 +172,10 @@ static void plain_words_are_no_handshake(void **state)
 struct stranger {
     int client, server; /* its ends */
     bool to_server;
-    size_t at;
+    atomic_size_t at;
     bool cut; /* ends there; else the byte is flipped */
     uint8_t *record;
-    size_t recorded; /* bytes of that direction that passed */
+    atomic_size_t recorded; /* bytes of that direction that passed */
     pthread_t thread;
 };
 
@@ -320,6 +320,33 @@ static void what_came_before_the_end_can_be_read(void **state)
     assert_false(take_text(server.line, question));
     tow_line_close(client.line);
     tow_line_close(server.line);
+}
+
+/* Records have numbers, but one that was lost must not be passed over all the same. */
+static void nothing_is_read_behind_what_was_changed(void **state)
+{
+    int client_fds[2], server_fds[2];
+    struct end client, server;
+    struct stranger stranger = {.to_server = true, .at = SIZE_MAX};
+    socket_pair(client_fds);
+    socket_pair(server_fds);
+    stranger.client = client_fds[1];
+    stranger.server = server_fds[1];
+    assert_int_equal(tow_thread_start("stranger", stranger_run, &stranger, &stranger.thread), 0);
+    end_start(&server, server_fds[0], true, &grant);
+    end_start(&client, client_fds[0], false, &grant);
+    assert_int_equal(end_wait(&client), 0);
+    assert_int_equal(end_wait(&server), 0);
+    /* All of the handshake has passed: this is within the first record of content. */
+    atomic_store(&stranger.at, atomic_load(&stranger.recorded) + 20);
+    send_text(client.line, question, 48);
+    send_text(client.line, answer, 48);
+    for (int i = 0; i < 3; i++) {
+        assert_false(take_text(server.line, question));
+    }
+    tow_line_close(client.line);
+    tow_line_close(server.line);
+    pthread_join(stranger.thread, NULL);
 }
 
 /* What a client sent is no use to somebody who recorded it. */
@@ -687,6 +714,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(plain_words_are_no_handshake),
         cmocka_unit_test(every_byte_changed_or_cut_ends_the_line),
         cmocka_unit_test(what_came_before_the_end_can_be_read),
+        cmocka_unit_test(nothing_is_read_behind_what_was_changed),
         cmocka_unit_test(a_replay_is_refused),
         cmocka_unit_test(a_record_opens_once_and_only_as_it_was),
         cmocka_unit_test(keys_are_those_of_the_standard),
