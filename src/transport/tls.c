@@ -342,13 +342,16 @@ static int tls_fill(struct tow_line *line, size_t min, int64_t deadline_ns)
     }
 }
 
-/* The least that must still come for `left` bytes of content, which may be waited for at once. */
+/* The least that must still come for `left` bytes of content, which may be waited for at once: at
+ * least what is missing of the next record, which is not whole and may have more than that. */
 static size_t least_for(const struct tls_line *tls, size_t left)
 {
     size_t records = (left + TOW_TLS_PLAIN_MAX - 1) / TOW_TLS_PLAIN_MAX;
     size_t least = left + records * TOW_TLS_OVERHEAD;
     size_t have = tls->raw_end - tls->raw_at;
-    return least > have ? least - have : 1;
+    size_t whole =
+        have < TOW_TLS_HEAD ? TOW_TLS_HEAD : (size_t)tow_tls_record_size(tls->raw + tls->raw_at);
+    return (least > whole ? least : whole) - have;
 }
 
 static int tls_recv_into(struct tow_line *line, void *dst, size_t n)
