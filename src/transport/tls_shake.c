@@ -16,6 +16,7 @@
 
 /* ssl.h */
 #define CTRL_CACHE_MODE 44
+#define CTRL_GROUPS 92
 #define CTRL_MIN_VERSION 123
 #define CTRL_MAX_VERSION 124
 #define TLS_1_3 0x0304
@@ -121,6 +122,15 @@ static int find_grant(SSL *ssl, const unsigned char *id, size_t id_size, SSL_SES
 
 /* ---- settings ---- */
 
+/* X25519, and P-256 where the other end has no other; that alone where OpenSSL has no other.
+ * Without it each version offers what it thinks best, and the size of a handshake with it. */
+static bool set_groups(const struct tow_tls_lib *lib, SSL_CTX *context)
+{
+    static char both[] = "X25519:P-256", one[] = "P-256";
+    return lib->SSL_CTX_ctrl(context, CTRL_GROUPS, 0, both) == 1 ||
+           lib->SSL_CTX_ctrl(context, CTRL_GROUPS, 0, one) == 1;
+}
+
 SSL_CTX *tow_tls_context(const struct tow_tls_lib *lib)
 {
     SSL_CTX *context = lib->SSL_CTX_new_ex(lib->context, NULL, lib->TLS_method());
@@ -129,7 +139,7 @@ SSL_CTX *tow_tls_context(const struct tow_tls_lib *lib)
     }
     if (lib->SSL_CTX_ctrl(context, CTRL_MIN_VERSION, TLS_1_3, NULL) != 1 ||
         lib->SSL_CTX_ctrl(context, CTRL_MAX_VERSION, TLS_1_3, NULL) != 1 ||
-        lib->SSL_CTX_set_ciphersuites(context, CIPHER) != 1 ||
+        lib->SSL_CTX_set_ciphersuites(context, CIPHER) != 1 || !set_groups(lib, context) ||
         lib->SSL_CTX_set_num_tickets(context, 0) != 1) {
         lib->SSL_CTX_free(context);
         return NULL;

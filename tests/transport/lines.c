@@ -6,6 +6,7 @@
 #include "base/thread.h"
 #include "transport/sock.h"
 #include "transport/tls.h"
+#include "transport/tls_lib.h"
 
 #include <arpa/inet.h>
 #include <dirent.h>
@@ -57,6 +58,17 @@ static const char *inner_kind(void)
     return strncmp(lines_kind, "hook-", 5) == 0 ? lines_kind + 5 : lines_kind;
 }
 
+bool lines_missing(void)
+{
+    const struct tow_tls_lib *lib;
+    char why[TOW_WHY_MAX] = "";
+    if (strcmp(inner_kind(), "tls") != 0 || tow_tls_lib(&lib, why, sizeof why) == 0) {
+        return false;
+    }
+    printf("%s\n", why);
+    return true;
+}
+
 struct tow_listener *lines_listen(char ret_connect[TOW_ADDRESS_MAX])
 {
     static int number;
@@ -87,9 +99,12 @@ static int connect_tls(const char *address, int64_t deadline_ns, char *ret_why, 
                              .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
     int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
     int error = tow_sock_connect(fd, (struct sockaddr *)&to, sizeof to, deadline_ns);
-    if (error == 0) {
-        error = tow_tls_line(fd, false, &grant, deadline_ns, ret_why, size, ret_line);
+    if (error < 0) {
+        close(fd);
+        snprintf(ret_why, size, "%s", strerror(-error));
+        return error;
     }
+    error = tow_tls_line(fd, false, &grant, deadline_ns, ret_why, size, ret_line);
     return error == 0 && hooked ? tow_line_hook(*ret_line, "delay=100us", ret_why, size, ret_line)
                                 : error;
 }

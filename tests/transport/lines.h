@@ -6,12 +6,17 @@
 #include "../unit/cmocka_all.h"
 #include "transport/transport.h"
 
-/* "self", "unix", "tcp", "shm", or "hook-" and one of them; set by main from its argument. */
+/* "self", "unix", "tcp", "tls", "shm", or "hook-" and one of them; set by main from its argument.
+ */
 extern const char *lines_kind;
 
 /* A folder of this test's own, removed by lines_cleanup. */
 const char *lines_folder(void);
 void lines_cleanup(void);
+
+/* Whether this machine has not what lines of this kind need; then it says what: exit LINES_SKIP. */
+#define LINES_SKIP 77
+bool lines_missing(void);
 
 /* The address to listen on and the one to connect to, for kinds that have one. */
 struct tow_listener *lines_listen(char ret_connect[TOW_ADDRESS_MAX]);

@@ -710,6 +710,9 @@ int main(int argc, char **argv)
     if (argc > 1) {
         lines_kind = argv[1];
     }
+    if (lines_missing()) {
+        return LINES_SKIP;
+    }
     if (argc > 2 && strcmp(argv[2], "spin") == 0) {
         tow_line_set_spin(-1, 30 * TOW_TIME_US);
     } else if (argc > 2) {
