@@ -48,6 +48,7 @@ struct tls_line {
     uint8_t *sealed;              /* owned: SEALED_SIZE bytes */
     size_t sealed_at, sealed_end; /* what is still to be sent of it */
     size_t sealed_ring;           /* so many bytes of the ring are in it */
+    int out_broken;               /* 0, or why nothing more may be sealed */
     _Atomic uint64_t updates_out;
 
     /* The consumer's. */
@@ -127,9 +128,19 @@ static int tls_seal(struct tls_line *tls, const struct iovec *iov, size_t size)
     return seal_one(tls, TOW_TLS_DATA, iov, size);
 }
 
-static int tls_send_ring(struct tow_sock_line *sock, int flags)
+/* After a failure the records that went and those that were sealed do not follow each other. */
+static int sent_or_broken(struct tls_line *tls, int error)
 {
-    struct tls_line *tls = (struct tls_line *)sock;
+    if (error < 0 && error != -EAGAIN) {
+        tls->out_broken = error;
+        tls->sealed_at = tls->sealed_end = tls->sealed_ring = 0;
+    }
+    return error;
+}
+
+static int seal_ring(struct tls_line *tls, int flags)
+{
+    struct tow_sock_line *sock = &tls->sock;
     struct tow_line *line = &sock->line;
     uint64_t tail = atomic_load_explicit(&sock->ctl.tail, memory_order_relaxed);
     for (;;) {
@@ -161,9 +172,14 @@ static int tls_send_ring(struct tow_sock_line *sock, int flags)
     }
 }
 
-static int tls_send_parts(struct tow_sock_line *sock, struct iovec *iov, int count)
+static int tls_send_ring(struct tow_sock_line *sock, int flags)
 {
     struct tls_line *tls = (struct tls_line *)sock;
+    return tls->out_broken != 0 ? tls->out_broken : sent_or_broken(tls, seal_ring(tls, flags));
+}
+
+static int seal_parts(struct tls_line *tls, struct iovec *iov, int count)
+{
     size_t total = 0, in_batch = 0;
     for (int i = 0; i < count; i++) {
         total += iov[i].iov_len;
@@ -189,6 +205,13 @@ static int tls_send_parts(struct tow_sock_line *sock, struct iovec *iov, int cou
         }
     }
     return 0;
+}
+
+static int tls_send_parts(struct tow_sock_line *sock, struct iovec *iov, int count)
+{
+    struct tls_line *tls = (struct tls_line *)sock;
+    return tls->out_broken != 0 ? tls->out_broken
+                                : sent_or_broken(tls, seal_parts(tls, iov, count));
 }
 
 /* ---- receiving ---- */
@@ -261,6 +284,7 @@ static int receive_failed(struct tls_line *tls, int error)
         error = -EPROTO;
     }
     tls->broken = error;
+    shutdown(tls->sock.fd, SHUT_RDWR); /* who waits for the socket learns it too */
     if (atomic_load(&line->down)) {
         return -ESHUTDOWN;
     }

@@ -9,7 +9,6 @@
 #include <string.h>
 
 /* crypto.h and ssl.h. */
-#define INIT_NO_LOAD_CONFIG UINT64_C(0x00000080)
 #define INIT_NO_ATEXIT UINT64_C(0x00080000)
 
 static struct tow_tls_lib lib;
@@ -62,8 +61,9 @@ static void lib_load(void)
     if (lib_error != 0) {
         return;
     }
-    if (lib.OPENSSL_init_crypto(INIT_NO_LOAD_CONFIG | INIT_NO_ATEXIT, NULL) != 1 ||
-        lib.OPENSSL_init_ssl(INIT_NO_LOAD_CONFIG | INIT_NO_ATEXIT, NULL) != 1 ||
+    lib.ERR_set_mark();
+    if (lib.OPENSSL_init_crypto(INIT_NO_ATEXIT, NULL) != 1 ||
+        lib.OPENSSL_init_ssl(INIT_NO_ATEXIT, NULL) != 1 ||
         (lib.context = lib.OSSL_LIB_CTX_new()) == NULL ||
         (lib.cipher = lib.EVP_CIPHER_fetch(lib.context, "AES-128-GCM", "")) == NULL) {
         lib_error = -ENOTSUP;
@@ -71,6 +71,7 @@ static void lib_load(void)
                  "encrypted connections need OpenSSL 3 with AES-128-GCM; the one of this system "
                  "does not start");
     }
+    lib.ERR_pop_to_mark();
 }
 
 int tow_tls_lib(const struct tow_tls_lib **ret_lib, char *ret_why, size_t size)

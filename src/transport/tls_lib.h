@@ -2,9 +2,12 @@
 /* OpenSSL 3, opened when the first encrypted line is made, and only then: a program that uses none
  * needs none, and building needs none of its headers.
  *
- * It is opened for us alone (RTLD_LOCAL, its own symbols first), in a library context of our own
- * that reads no configuration file, and leaves nothing to do at exit: the program may have an
- * OpenSSL of its own, another version even.
+ * Its names are for us alone (RTLD_LOCAL, its own symbols first): the program may have an OpenSSL
+ * of its own, another version even. If it is the same file, it is the same library, and what we
+ * switch there is switched for the program too. So the configuration file is read as always, for
+ * whoever uses the library's defaults: we have a library context of our own, and set all that
+ * matters in it. One switch is ours, if we are the first to use the library: it frees nothing at
+ * exit, when our threads may still be sending.
  */
 #ifndef TOW_TRANSPORT_TLS_LIB_H
 #define TOW_TRANSPORT_TLS_LIB_H
@@ -45,6 +48,7 @@ typedef int tow_tls_psk_use(SSL *ssl, const void *digest, const unsigned char **
     F(uint64_t, SSL_CTX_set_options, (SSL_CTX *, uint64_t options))                                \
     F(int, SSL_CTX_set_ciphersuites, (SSL_CTX *, const char *))                                    \
     F(int, SSL_CTX_set_num_tickets, (SSL_CTX *, size_t))                                           \
+    F(void, SSL_CTX_set_security_level, (SSL_CTX *, int))                                          \
     F(void, SSL_CTX_set_verify, (SSL_CTX *, int mode, int (*)(int, void *)))                       \
     F(void, SSL_CTX_set_keylog_callback, (SSL_CTX *, tow_tls_keylog *))                            \
     F(void, SSL_CTX_set_psk_find_session_callback, (SSL_CTX *, tow_tls_psk_find *))                \
@@ -93,6 +97,8 @@ typedef int tow_tls_psk_use(SSL *ssl, const void *digest, const unsigned char **
     F(size_t, BIO_ctrl_pending, (BIO *))                                                           \
     F(unsigned long, ERR_get_error, (void))                                                        \
     F(void, ERR_clear_error, (void))                                                               \
+    F(int, ERR_set_mark, (void))                                                                   \
+    F(int, ERR_pop_to_mark, (void))                                                                \
     F(const char *, ERR_reason_error_string, (unsigned long))                                      \
     F(X509 *, X509_STORE_CTX_get0_cert, (const X509_STORE_CTX *))                                  \
     F(void *, X509_STORE_CTX_get_ex_data, (const X509_STORE_CTX *, int index))                     \

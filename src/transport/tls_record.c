@@ -29,9 +29,11 @@ int tow_tls_expand(const struct tow_tls_lib *lib, const uint8_t secret[TOW_TLS_S
     n += 6 + label_size;
     info[n++] = 0;
     info[n++] = 1;
-    if (lib->EVP_Q_mac(lib->context, "HMAC", NULL, "SHA256", NULL, secret, TOW_TLS_SECRET, info, n,
-                       out, sizeof out, &out_size) == NULL ||
-        out_size != sizeof out) {
+    lib->ERR_set_mark();
+    bool done = lib->EVP_Q_mac(lib->context, "HMAC", NULL, "SHA256", NULL, secret, TOW_TLS_SECRET,
+                               info, n, out, sizeof out, &out_size) != NULL;
+    lib->ERR_pop_to_mark();
+    if (!done || out_size != sizeof out) {
         return -ENOMEM;
     }
     memcpy(ret, out, size);
@@ -39,7 +41,15 @@ int tow_tls_expand(const struct tow_tls_lib *lib, const uint8_t secret[TOW_TLS_S
     return 0;
 }
 
-/* Takes key->secret into use. */
+/* Nothing is sealed or opened with it any more. */
+static void key_kill(struct tow_tls_key *key)
+{
+    key->lib->EVP_CIPHER_CTX_free(key->cipher); /* clears its keys */
+    key->cipher = NULL;
+}
+
+/* Takes key->secret into use; after a failure the key is dead, since numbers that were used with
+ * the old one must not be used again. */
 static int key_use(struct tow_tls_key *key)
 {
     uint8_t bytes[KEY_SIZE];
@@ -52,9 +62,13 @@ static int key_use(struct tow_tls_key *key)
         error = -ENOMEM;
     }
     explicit_bzero(bytes, sizeof bytes);
+    if (error < 0) {
+        key_kill(key);
+        return error;
+    }
     key->records = 0;
     key->bytes = 0;
-    return error;
+    return 0;
 }
 
 int tow_tls_key_init(struct tow_tls_key *key, const struct tow_tls_lib *lib, bool seals,
@@ -76,6 +90,8 @@ int tow_tls_key_update(struct tow_tls_key *key)
     if (error == 0) {
         memcpy(key->secret, next, sizeof next);
         error = key_use(key);
+    } else {
+        key_kill(key); /* the peer was told that it is the last of this key */
     }
     explicit_bzero(next, sizeof next);
     return error;
@@ -84,7 +100,7 @@ int tow_tls_key_update(struct tow_tls_key *key)
 void tow_tls_key_fini(struct tow_tls_key *key)
 {
     if (key->cipher != NULL) {
-        key->lib->EVP_CIPHER_CTX_free(key->cipher); /* clears its keys */
+        key_kill(key);
     }
     explicit_bzero(key, sizeof *key);
 }
@@ -94,6 +110,9 @@ static int key_next(struct tow_tls_key *key, const uint8_t *head)
 {
     uint8_t nonce[TOW_TLS_IV];
     int ignored;
+    if (key->cipher == NULL) {
+        return -ENOKEY;
+    }
     memcpy(nonce, key->iv, sizeof nonce);
     for (unsigned i = 0; i < 8; i++) {
         nonce[sizeof nonce - 1 - i] ^= (uint8_t)(key->records >> (8 * i));
@@ -106,8 +125,8 @@ static int key_next(struct tow_tls_key *key, const uint8_t *head)
     return 0;
 }
 
-int tow_tls_seal(struct tow_tls_key *key, enum tow_tls_type type, const struct iovec *iov,
-                 size_t size, uint8_t *ret)
+static int key_seal(struct tow_tls_key *key, enum tow_tls_type type, const struct iovec *iov,
+                    size_t size, uint8_t *ret)
 {
     const struct tow_tls_lib *lib = key->lib;
     size_t body = size + 1 + TOW_TLS_TAG;
@@ -141,6 +160,16 @@ int tow_tls_seal(struct tow_tls_key *key, enum tow_tls_type type, const struct i
     return 0;
 }
 
+/* What OpenSSL writes to this thread's errors is ours; what was there before is the program's. */
+int tow_tls_seal(struct tow_tls_key *key, enum tow_tls_type type, const struct iovec *iov,
+                 size_t size, uint8_t *ret)
+{
+    key->lib->ERR_set_mark();
+    int error = key_seal(key, type, iov, size, ret);
+    key->lib->ERR_pop_to_mark();
+    return error;
+}
+
 int tow_tls_record_size(const uint8_t *at)
 {
     unsigned body = (unsigned)at[3] << 8 | at[4];
@@ -151,8 +180,8 @@ int tow_tls_record_size(const uint8_t *at)
     return (int)(TOW_TLS_HEAD + body);
 }
 
-int tow_tls_open(struct tow_tls_key *key, const uint8_t *at, uint8_t *ret, size_t *ret_size,
-                 uint8_t *ret_type)
+static int key_open(struct tow_tls_key *key, const uint8_t *at, uint8_t *ret, size_t *ret_size,
+                    uint8_t *ret_type)
 {
     const struct tow_tls_lib *lib = key->lib;
     size_t body = (size_t)at[3] << 8 | at[4];
@@ -171,7 +200,6 @@ int tow_tls_open(struct tow_tls_key *key, const uint8_t *at, uint8_t *ret, size_
         return -ENOMEM;
     }
     if (lib->EVP_CipherFinal_ex(key->cipher, none, &written) != 1) {
-        lib->ERR_clear_error();
         return -EBADMSG;
     }
     while (type == 0 && n > 0) { /* padding: the type is the last byte that is not zero */
@@ -184,4 +212,16 @@ int tow_tls_open(struct tow_tls_key *key, const uint8_t *at, uint8_t *ret, size_
     *ret_size = n;
     *ret_type = type;
     return 0;
+}
+
+int tow_tls_open(struct tow_tls_key *key, const uint8_t *at, uint8_t *ret, size_t *ret_size,
+                 uint8_t *ret_type)
+{
+    key->lib->ERR_set_mark();
+    int error = key_open(key, at, ret, ret_size, ret_type);
+    key->lib->ERR_pop_to_mark();
+    if (error < 0) {
+        memset(ret, 0, ((size_t)at[3] << 8 | at[4]) - TOW_TLS_TAG - 1);
+    }
+    return error;
 }

@@ -44,7 +44,7 @@ struct tow_tls_key {
 /* The first key of a direction. */
 int tow_tls_key_init(struct tow_tls_key *key, const struct tow_tls_lib *lib, bool seals,
                      const uint8_t secret[TOW_TLS_SECRET]);
-/* The next one; the old one cannot be had from it. */
+/* The next one; the old one cannot be had from it. After a failure there is none: -ENOKEY. */
 int tow_tls_key_update(struct tow_tls_key *key);
 /* Forgets everything; a zeroed one is fine. */
 void tow_tls_key_fini(struct tow_tls_key *key);
@@ -59,8 +59,7 @@ int tow_tls_seal(struct tow_tls_key *key, enum tow_tls_type type, const struct i
 int tow_tls_record_size(const uint8_t *at);
 
 /* Opens the record that is whole at `at`. `ret` has room for TOW_TLS_OVERHEAD bytes less than the
- * record; what was written there means nothing after a failure: -EBADMSG if it was not sealed by
- * the peer. */
+ * record, which is cleared by a failure: -EBADMSG if it was not sealed by the peer. */
 int tow_tls_open(struct tow_tls_key *key, const uint8_t *at, uint8_t *ret, size_t *ret_size,
                  uint8_t *ret_type);
 

@@ -21,6 +21,7 @@
 #define CTRL_MAX_VERSION 124
 #define TLS_1_3 0x0304
 #define ERROR_WANT_READ 2
+#define SECURITY_LEVEL 2 /* 112 bits: RSA keys of 2,048 */
 #define VERIFY_PEER 1
 #define NO_TICKET UINT64_C(0x00004000)
 #define NO_RENEGOTIATION UINT64_C(0x40000000)
@@ -137,8 +138,10 @@ SSL_CTX *tow_tls_context(const struct tow_tls_lib *lib)
     if (context == NULL) {
         return NULL;
     }
-    if (lib->SSL_CTX_ctrl(context, CTRL_MIN_VERSION, TLS_1_3, NULL) != 1 ||
-        lib->SSL_CTX_ctrl(context, CTRL_MAX_VERSION, TLS_1_3, NULL) != 1 ||
+    /* The system's configuration may have set each of them. */
+    lib->SSL_CTX_set_security_level(context, SECURITY_LEVEL);
+    if (lib->SSL_CTX_ctrl(context, CTRL_MAX_VERSION, TLS_1_3, NULL) != 1 ||
+        lib->SSL_CTX_ctrl(context, CTRL_MIN_VERSION, TLS_1_3, NULL) != 1 ||
         lib->SSL_CTX_set_ciphersuites(context, CIPHER) != 1 || !set_groups(lib, context) ||
         lib->SSL_CTX_set_num_tickets(context, 0) != 1) {
         lib->SSL_CTX_free(context);
@@ -226,7 +229,7 @@ static int shake_hands(const struct tow_tls_lib *lib, int fd, SSL *ssl, BIO *in,
     size_t received = 0;
     uint8_t first = TOW_TLS_HANDSHAKE;
     for (;;) {
-        lib->ERR_clear_error();
+        lib->ERR_clear_error(); /* as the call itself does: a mark would not outlive it */
         int result = lib->SSL_do_handshake(ssl);
         bool wants = result != 1 && lib->SSL_get_error(ssl, result) == ERROR_WANT_READ;
         if (result != 1 && !wants) {

@@ -6,6 +6,7 @@
 #include "base/log.h"
 #include "base/thread.h"
 #include "transport/lanes.h"
+#include "transport/sock.h"
 #include "transport/tls.h"
 #include "transport/tls_record.h"
 
@@ -340,6 +341,35 @@ static void what_came_before_the_end_can_be_read(void **state)
     tow_line_close(server.line);
 }
 
+/* A line that is broken while its socket is open and silent: whoever waits for it learns it. */
+static void a_broken_line_is_readable(void **state)
+{
+    enum { SIZE = 20000 };
+    int fds[2];
+    struct end client, server;
+    static uint8_t bytes[SIZE], came[SIZE];
+    socket_pair(fds);
+    end_start(&server, fds[0], true, &grant);
+    end_start(&client, fds[1], false, &grant);
+    assert_int_equal(end_wait(&client), 0);
+    assert_int_equal(end_wait(&server), 0);
+    lines_bytes(4, 0, bytes, SIZE);
+    const struct iovec part = {bytes, SIZE};
+    assert_int_equal(tow_line_send_direct(client.line, &part, 1), 0);
+    static const uint8_t no_record[8] = {23, 3, 3, 0, 1};
+    assert_int_equal(send(fds[1], no_record, sizeof no_record, 0), sizeof no_record);
+    const uint8_t *at = NULL;
+    size_t available;
+    int64_t deadline = tow_time_deadline(20 * TOW_TIME_S);
+    assert_int_equal(tow_line_peek(server.line, 8, deadline, &at, &available), 0);
+    assert_int_equal(tow_line_recv_into(server.line, came, SIZE), 0);
+    assert_memory_equal(came, bytes, SIZE);
+    assert_int_equal(tow_line_wait_readable(server.line, deadline), 0);
+    assert_int_equal(tow_line_peek(server.line, 1, deadline, &at, &available), -EPROTO);
+    tow_line_close(client.line);
+    tow_line_close(server.line);
+}
+
 /* Records have numbers, but one that was lost must not be passed over all the same. */
 static void nothing_is_read_behind_what_was_changed(void **state)
 {
@@ -403,7 +433,11 @@ static void a_record_opens_once_and_only_as_it_was(void **state)
         if (at < 41 + TOW_TLS_OVERHEAD) {
             copy[at] ^= 1;
             bool none = tow_tls_record_size(copy) != 41 + TOW_TLS_OVERHEAD;
+            memset(plain, 0xee, sizeof plain);
             assert_true(none || tow_tls_open(&opens, copy, plain, &n, &type) == -EBADMSG);
+            for (size_t i = 0; !none && i < 41; i++) {
+                assert_int_equal(plain[i], 0); /* nobody reads what was changed */
+            }
         } else {
             assert_int_equal(tow_tls_open(&opens, copy, plain, &n, &type), 0);
             assert_int_equal(n, 41);
@@ -415,6 +449,102 @@ static void a_record_opens_once_and_only_as_it_was(void **state)
         tow_tls_key_fini(&seals);
         tow_tls_key_fini(&opens);
     }
+}
+
+/* This thread's list of errors is the program's too. */
+static void the_programs_errors_stay(void **state)
+{
+    const struct tow_tls_lib *lib = get_lib();
+    void (*new_error)(void) = (void (*)(void))(uintptr_t)dlsym(lib->crypto_library, "ERR_new");
+    void (*set_error)(int, int, const char *, ...) = (void (*)(int, int, const char *, ...))(
+        uintptr_t)dlsym(lib->crypto_library, "ERR_set_error");
+    uint8_t secret[TOW_TLS_SECRET] = {7}, record[256], plain[256], type;
+    const struct iovec part = {secret, sizeof secret};
+    struct tow_tls_key seals, opens;
+    size_t n;
+    lib->ERR_clear_error();
+    new_error();
+    set_error(128, 77, NULL); /* ERR_LIB_USER */
+    assert_int_equal(tow_tls_key_init(&seals, lib, true, secret), 0);
+    assert_int_equal(tow_tls_key_init(&opens, lib, false, secret), 0);
+    assert_int_equal(tow_tls_seal(&seals, TOW_TLS_DATA, &part, 32, record), 0);
+    record[20] ^= 1;
+    assert_int_equal(tow_tls_open(&opens, record, plain, &n, &type), -EBADMSG);
+    tow_tls_key_fini(&seals);
+    tow_tls_key_fini(&opens);
+    assert_int_equal(lib->ERR_get_error() & 0x7fffff, 77);
+    assert_int_equal(lib->ERR_get_error(), 0);
+}
+
+static int mac_failures; /* the call that fails, counted down to 0 */
+static unsigned char *(*real_mac)(OSSL_LIB_CTX *, const char *, const char *, const char *,
+                                  const OSSL_PARAM *, const void *, size_t, const unsigned char *,
+                                  size_t, unsigned char *, size_t, size_t *);
+
+static unsigned char *failing_mac(OSSL_LIB_CTX *context, const char *name, const char *query,
+                                  const char *digest, const OSSL_PARAM *params, const void *key,
+                                  size_t key_size, const unsigned char *bytes, size_t size,
+                                  unsigned char *ret, size_t ret_max, size_t *ret_size)
+{
+    return --mac_failures == 0 ? NULL
+                               : real_mac(context, name, query, digest, params, key, key_size,
+                                          bytes, size, ret, ret_max, ret_size);
+}
+
+/* Wherever it failed, no number is used twice with a key: nothing more is sealed. */
+static void a_key_that_could_not_be_changed_is_dead(void **state)
+{
+    struct tow_tls_lib lib = *get_lib();
+    uint8_t secret[TOW_TLS_SECRET] = {7}, record[256];
+    const struct iovec part = {secret, sizeof secret};
+    real_mac = lib.EVP_Q_mac;
+    lib.EVP_Q_mac = failing_mac;
+    for (int call = 1; call <= 3; call++) {
+        struct tow_tls_key key;
+        assert_int_equal(tow_tls_key_init(&key, &lib, true, secret), 0);
+        assert_int_equal(tow_tls_seal(&key, TOW_TLS_DATA, &part, 32, record), 0);
+        mac_failures = call;
+        assert_int_equal(tow_tls_key_update(&key), -ENOMEM);
+        assert_int_equal(tow_tls_seal(&key, TOW_TLS_DATA, &part, 32, record), -ENOKEY);
+        tow_tls_key_fini(&key);
+    }
+}
+
+static int update_failures; /* the call that fails, counted down to 0 */
+static int (*real_update)(EVP_CIPHER_CTX *, unsigned char *, int *, const unsigned char *, int);
+
+static int failing_update(EVP_CIPHER_CTX *context, unsigned char *to, int *ret_size,
+                          const unsigned char *from, int size)
+{
+    return --update_failures == 0 ? 0 : real_update(context, to, ret_size, from, size);
+}
+
+/* The peer reads the end, and nothing of what was sealed before. */
+static void nothing_is_sent_behind_a_failed_seal(void **state)
+{
+    struct tow_tls_lib *lib = (struct tow_tls_lib *)(uintptr_t)get_lib();
+    int fds[2];
+    struct end client, server;
+    static uint8_t bytes[100000];
+    const struct iovec part = {bytes, sizeof bytes};
+    socket_pair(fds);
+    end_start(&server, fds[0], true, &grant);
+    end_start(&client, fds[1], false, &grant);
+    assert_int_equal(end_wait(&client), 0);
+    assert_int_equal(end_wait(&server), 0);
+    real_update = lib->EVP_CipherUpdate;
+    lib->EVP_CipherUpdate = failing_update;
+    update_failures = 8; /* of the third record */
+    assert_int_equal(tow_line_send_direct(client.line, &part, 1), -ENOMEM);
+    lib->EVP_CipherUpdate = real_update;
+    /* The line has failed; nor does anybody who is already at it send more. */
+    struct tow_sock_line *sock = (struct tow_sock_line *)client.line;
+    struct iovec again = part;
+    assert_int_equal(sock->kind->send_ring(sock, 0), -ENOMEM);
+    assert_int_equal(sock->kind->send_parts(sock, &again, 1), -ENOMEM);
+    tow_line_close(client.line);
+    assert_false(take_text(server.line, question));
+    tow_line_close(server.line);
 }
 
 /* RFC 8448, section 3: the server's first traffic secret and what is derived from it. */
@@ -757,8 +887,58 @@ static void a_missing_library_is_a_sentence(void **state)
     }
 }
 
+/* A program that has the same OpenSSL and a configuration of its own: it gets its settings although
+ * we were first, and our lines do not take them over. */
+static int with_configuration(void)
+{
+    enum { GET_MIN_VERSION = 130, GET_MAX_VERSION = 131, TLS_1_2 = 0x0303 };
+    struct tow_line *client, *server;
+    lines_kind = "tls";
+    lines_pair(&client, &server);
+    send_text(client, question, 48);
+    bool ours = take_text(server, question);
+    tow_line_close(client);
+    tow_line_close(server);
+    const struct tow_tls_lib *lib = get_lib();
+    SSL_CTX *context = lib->SSL_CTX_new_ex(NULL, NULL, lib->TLS_method());
+    bool theirs = context != NULL &&
+                  lib->SSL_CTX_ctrl(context, GET_MIN_VERSION, 0, NULL) == TLS_1_2 &&
+                  lib->SSL_CTX_ctrl(context, GET_MAX_VERSION, 0, NULL) == TLS_1_2;
+    lib->SSL_CTX_free(context);
+    return !ours ? 3 : !theirs ? 4 : 0;
+}
+
+static void the_program_keeps_its_configuration(void **state)
+{
+    static const char text[] = "openssl_conf = all\n[all]\nssl_conf = ssl\n"
+                               "[ssl]\nsystem_default = settings\n"
+                               "[settings]\nMinProtocol = TLSv1.2\nMaxProtocol = TLSv1.2\n"
+                               "Ciphersuites = TLS_CHACHA20_POLY1305_SHA256\nGroups = P-521\n";
+    char path[256], self[512];
+    snprintf(path, sizeof path, "%s/openssl.cnf", lines_folder());
+    int fd = open(path, O_CREAT | O_WRONLY, 0600);
+    assert_true(fd >= 0 && write(fd, text, sizeof text - 1) == sizeof text - 1);
+    close(fd);
+    ssize_t n = readlink("/proc/self/exe", self, sizeof self - 1);
+    assert_true(n > 0);
+    self[n] = '\0';
+    pid_t child = fork();
+    if (child == 0) {
+        setenv("OPENSSL_CONF", path, 1);
+        execl(self, self, "configuration", NULL);
+        _exit(2);
+    }
+    int status;
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_true(WIFEXITED(status));
+    assert_int_equal(WEXITSTATUS(status), 0);
+}
+
 int main(int argc, char **argv)
 {
+    if (argc > 1 && strcmp(argv[1], "configuration") == 0) {
+        return with_configuration();
+    }
     if (argc > 1 && strcmp(argv[1], "without") == 0) {
         return without_openssl();
     }
@@ -774,9 +954,13 @@ int main(int argc, char **argv)
         cmocka_unit_test(plain_words_are_no_handshake),
         cmocka_unit_test(a_byte_changed_or_cut_ends_the_line),
         cmocka_unit_test(what_came_before_the_end_can_be_read),
+        cmocka_unit_test(a_broken_line_is_readable),
         cmocka_unit_test(nothing_is_read_behind_what_was_changed),
         cmocka_unit_test(a_replay_is_refused),
         cmocka_unit_test(a_record_opens_once_and_only_as_it_was),
+        cmocka_unit_test(the_programs_errors_stay),
+        cmocka_unit_test(a_key_that_could_not_be_changed_is_dead),
+        cmocka_unit_test(nothing_is_sent_behind_a_failed_seal),
         cmocka_unit_test(keys_are_those_of_the_standard),
         cmocka_unit_test(every_lane_changes_its_key),
         cmocka_unit_test(openssl_itself_understands_a_line),
@@ -784,6 +968,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(a_payload_costs_few_calls_wherever_its_records_end),
         cmocka_unit_test(a_forked_child_makes_lines_of_its_own),
         cmocka_unit_test(a_missing_library_is_a_sentence),
+        cmocka_unit_test(the_program_keeps_its_configuration),
     };
     int failed = cmocka_run_group_tests_name("tls", tests, NULL, NULL);
     lines_cleanup();
