@@ -205,6 +205,19 @@ def the_end_of_a_contexts_work_is_told_by_its_only_stream_over_shared_memory():
 
 
 @t.test(120, matrix="counts")
+def what_a_copy_has_told_is_not_asked_for_again():
+    """Over shm the word of a synchronous copy says that its stream is through: to wait for the stream then takes no command."""
+    def each(what):
+        # A copy that is late because the processors are busy is asked for: one command more.
+        return least(1.5, lambda: between(server, "shm", what, 5, 45, "commands"))
+
+    with t.Server(ALL_ALIKE) as server:
+        for what in ("copies", "told"):
+            commands = each(what)
+            t.check(commands <= 1.5, f"{what}: a copy takes {commands:g} commands")
+
+
+@t.test(120, matrix="counts")
 def a_graph_is_built_and_updated_without_waiting_for_its_nodes():
     with t.Server(ALL_ALIKE) as server:
         for kind in ("unix", "tcp"):

@@ -5,27 +5,34 @@
  *     counts sized:B N    the same of a kernel with B bytes of arguments
  *     counts loop N       N steps like a training loop's, one synchronisation each
  *     counts frees N      N times memory is taken and freed in a stream's order, and a sync
- *     counts uploads N    N synchronous copies of pageable memory
- *     counts behind N     the same, each behind a launch
- *     counts downloads:B N  N asynchronous copies of B bytes into page-locked memory, and one
- *                         synchronisation; prints the milliseconds
- *     counts uploads:B N  N synchronous copies of B bytes of ordinary memory to the device, each
- * with a synchronisation of the context counts rows:B N     downloads in 64 rows of B bytes, with
- * gaps; prints nothing counts registered:WHAT N  N times a registered shared mapping is written
- * and: copy, crooked (its first page is not whole), or kernel counts private:WHAT N  the same with
- * private memory counts capture N    N launches, fills, copies, records and questions of two
- * streams that capture; the graph is launched once counts kernels N    loads an image of N kernels
- * that is like no other, launches each counts events N     N times an event is recorded and asked
- * for until it is done counts contexts N   N launches and synchronisations of the context counts
- * poll:WHAT N  asks N times for an event, a stream or the default stream that is held up, then
- * until it is done; prints the milliseconds of the N counts rounds N     N times an event is
- * recorded, asked for while it is held up, and until it is done; prints the milliseconds counts
- * build N      builds a graph of N kernels and as many empty nodes, fills and copies, and launches
- * it counts update N     N times all kernels of a graph get new arguments, and it is launched
- *     counts refused N    N nodes and updates that are refused, each at its call
- *     counts heap N       prints how often N launches allocated memory
- *     counts time N       prints the milliseconds of N launches and one synchronisation
- *     counts ready 0      prints the milliseconds of cuInit and a context
+ *     counts uploads N        N synchronous copies of pageable memory
+ *     counts behind N         the same, each behind a launch
+ *     counts downloads:B N    N asynchronous copies of B bytes into page-locked memory, and one
+ *                             synchronisation; prints the milliseconds
+ *     counts uploads:B N      N synchronous copies of B bytes of ordinary memory to the device,
+ *                             each with a synchronisation of the context
+ *     counts rows:B N         downloads in 64 rows of B bytes, with gaps
+ *     counts registered:WHAT N  N times a registered shared mapping is written and: copy, crooked
+ *                             (its first page is not whole), or kernel
+ *     counts private:WHAT N   the same with private memory
+ *     counts capture N        N launches, fills, copies, records and questions of two streams that
+ *                             capture; the graph is launched once
+ *     counts kernels N        loads an image of N kernels that is like no other, launches each
+ *     counts events N         N times an event is recorded and asked for until it is done
+ *     counts contexts N       N launches and synchronisations of the context
+ *     counts copies N         N synchronous copies into page-locked memory
+ *     counts told N           the same, and each time the stream is waited for and asked for
+ *     counts poll:WHAT N      asks N times for an event, a stream or the default stream that is
+ *                             held up, then until it is done; prints the milliseconds of the N
+ *     counts rounds N         N times an event is recorded, asked for while it is held up, and
+ *                             until it is done; prints the milliseconds
+ *     counts build N          builds a graph of N kernels and as many empty nodes, fills and
+ *                             copies, and launches it
+ *     counts update N         N times all kernels of a graph get new arguments; it is launched
+ *     counts refused N        N nodes and updates that are refused, each at its call
+ *     counts heap N           prints how often N launches allocated memory
+ *     counts time N           prints the milliseconds of N launches and one synchronisation
+ *     counts ready 0          prints the milliseconds of cuInit and a context
  */
 #define _GNU_SOURCE
 #include <stdio.h>
@@ -312,7 +319,25 @@ static void downloads(size_t size, unsigned n)
     CHECK(cuMemFree(memory));
 }
 
-/* The same in 64 rows of `width` bytes. */
+static void told(unsigned n, int ask)
+{
+    enum { SIZE = 256 << 10 };
+    void *host;
+    CUdeviceptr memory;
+    CHECK(cuMemAllocHost(&host, SIZE));
+    CHECK(cuMemAlloc(&memory, SIZE));
+    for (unsigned i = 0; i < n; i++) {
+        CHECK(cuMemcpyDtoH(host, memory, SIZE));
+        if (ask) {
+            CHECK(cuStreamSynchronize(NULL));
+            CHECK(cuStreamQuery(NULL));
+        }
+    }
+    CHECK(cuMemFree(memory));
+    CHECK(cuMemFreeHost(host));
+}
+
+/* The same as downloads in 64 rows of `width` bytes. */
 static void rows(size_t width, unsigned n)
 {
     enum { ROWS = 64, GAP = 16 };
@@ -623,6 +648,8 @@ int main(int argc, char **argv)
         registered(MAP_SHARED, argv[1] + 11, n);
     } else if (strncmp(argv[1], "private:", 8) == 0) {
         registered(MAP_PRIVATE, argv[1] + 8, n);
+    } else if (strcmp(argv[1], "copies") == 0 || strcmp(argv[1], "told") == 0) {
+        told(n, argv[1][0] == 't');
     } else if (strncmp(argv[1], "poll:", 5) == 0) {
         poll_held(argv[1] + 5, n);
     } else if (strcmp(argv[1], "rounds") == 0) {
