@@ -33,6 +33,9 @@ enum tow_copy_form {
 struct tow_fence_word {
     _Alignas(64) _Atomic uint32_t done; /* the value of the newest command that is done */
     _Atomic uint32_t refused; /* of one that was not carried out: ask in the ordinary way */
+    /* Of a copy behind which a reply brings more than the news: an error of some thread's, or what
+     * kernels printed. Written before `done`. The copy is done, and says nothing of its stream. */
+    _Atomic uint32_t owing;
 };
 _Static_assert(sizeof(struct tow_fence_word) == 64, "a cache line each");
 

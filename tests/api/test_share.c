@@ -356,6 +356,38 @@ static void a_context_is_through_when_all_its_streams_are(struct api *api)
     OK(cuMemFreeHost(host));
 }
 
+/* An error that is told late is told by a call that waits. A copy that is through does not take
+ * this away: a small one, one of page-locked memory, a staged one, up and down. */
+static void a_copy_does_not_hide_an_error(struct api *api)
+{
+    static const size_t sizes[] = {64, 16 << 10, 3 * MIB};
+    CUevent event;
+    CUdeviceptr device;
+    char *plain = calloc(1, 3 * MIB), *pinned;
+    (void)api;
+    OK(cuMemAlloc(&device, 3 * MIB));
+    OK(cuMemAllocHost((void **)&pinned, 3 * MIB));
+    OK(cuEventCreate(&event, CU_EVENT_DISABLE_TIMING));
+    for (int i = 0; i < 48; i++) {
+        size_t size = sizes[i / 4 % 3];
+        char *host = i % 2 == 0 ? plain : pinned;
+        CUresult status = cuStreamWriteValue32(NULL, device + 1, 5, 0); /* not aligned */
+        OK(cuEventRecord(event, NULL));
+        usleep(1000); /* an idle device's copy is soon done, and is not asked for */
+        CUresult copied =
+            i % 4 < 2 ? cuMemcpyDtoH(host, device, size) : cuMemcpyHtoD(device, host, size);
+        status = status != CUDA_SUCCESS ? status : copied;
+        /* By the call itself, as natively, by the copy, or by this. */
+        status = status != CUDA_SUCCESS ? status : cuEventSynchronize(event);
+        EQUAL(status, CUDA_ERROR_INVALID_VALUE);
+        OK(cuCtxSynchronize());
+    }
+    OK(cuEventDestroy(event));
+    OK(cuMemFreeHost(pinned));
+    OK(cuMemFree(device));
+    free(plain);
+}
+
 int main(void)
 {
     struct api api;
@@ -371,5 +403,6 @@ int main(void)
     threads_do_not_mix(&api);
     destroyed_streams_keep_their_copies(&api);
     a_context_is_through_when_all_its_streams_are(&api);
+    a_copy_does_not_hide_an_error(&api);
     return api_end(&api);
 }

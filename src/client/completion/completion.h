@@ -48,6 +48,8 @@ int towc_completion_take(struct towc_link *link, const struct tow_done *done);
  * longer, by what the stream is known to need. */
 enum towc_completion_outcome towc_fence_word_query(const struct tow_fence_word *word,
                                                    uint32_t value);
+/* Of a copy that is done: whether a reply would have brought more. */
+bool towc_fence_word_owes(const struct tow_fence_word *word, uint32_t value);
 enum towc_completion_outcome towc_fence_word_wait(const struct tow_fence_word *word,
                                                   uint32_t value);
 enum towc_completion_outcome towc_fence_word_wait_long(const struct tow_fence_word *word,
@@ -74,6 +76,7 @@ struct towc_awaited {
     int64_t more_ns; /* see towc_fence_word_wait_long */
     bool sent;       /* false: there was no slot, or a reply would bring more */
     bool answered;   /* set by `send`, which has got a reply: there is nothing to look for */
+    bool owing;      /* a reply would have brought more: its stream must still be asked for */
 };
 /* Sends, looks, asks. REFUSED: it must be asked for, or done in another way, unless `ret_status`
  * is an error: that is told once. PENDING: only without `ask`. */

@@ -48,6 +48,11 @@ enum towc_completion_outcome towc_fence_word_query(const struct tow_fence_word *
                : TOW_COMPLETION_PENDING;
 }
 
+bool towc_fence_word_owes(const struct tow_fence_word *word, uint32_t value)
+{
+    return atomic_load_explicit(&word->owing, memory_order_relaxed) == value;
+}
+
 enum towc_completion_outcome towc_fence_word_wait_long(const struct tow_fence_word *word,
                                                        uint32_t value, int64_t more_ns)
 {
@@ -122,6 +127,7 @@ enum towc_completion_outcome towc_completion_run(struct towc_awaited *awaited, C
     }
     if (outcome == TOW_COMPLETION_DONE) {
         towc_completion_hear(awaited->link);
+        awaited->owing = towc_fence_word_owes(slot->word, slot->value);
         if (awaited->take != NULL) {
             awaited->take(awaited, slot);
         }

@@ -58,7 +58,7 @@ static CUresult await_shared(struct shared_copy *c)
 {
     CUresult status;
     if (towc_completion_run(&c->awaited, &status) == TOW_COMPLETION_DONE) {
-        towc_stream_told(c->awaited.link, c->stream, c->number);
+        towc_stream_told(c->awaited.link, c->stream, c->number, c->awaited.owing);
         return status;
     }
     if (status == CUDA_SUCCESS && c->awaited.sent) {

@@ -342,9 +342,10 @@ bool towc_stage_up(struct towc_link *link, const struct towc_staged *what, bool 
         status == CUDA_SUCCESS && synchronous
             ? towc_fence_word_wait(slot_word(stage, last), stage->slots[last].value)
             : TOW_COMPLETION_DONE;
+    bool owing = towc_fence_word_owes(slot_word(stage, last), stage->slots[last].value);
     tow_mutex_unlock(&stage->lock);
     if (synchronous && outcome == TOW_COMPLETION_DONE && status == CUDA_SUCCESS) {
-        towc_stream_told(link, what->stream, p.number);
+        towc_stream_told(link, what->stream, p.number, owing);
     }
     /* What is before it in the stream takes long, and natively that is waited for, too; or it was
      * refused, and this tells why; or it is over, and the reply brings what kernels wrote before
@@ -422,7 +423,7 @@ bool towc_stage_fetch(struct towc_link *link, const struct towc_staged *what, CU
         {.link = link, .send = send_small, .ask = ask_small, .take = take_small}, what, 0};
     bool done = towc_completion_run(&small.awaited, ret_status) == TOW_COMPLETION_DONE;
     if (done) {
-        towc_stream_told(link, what->stream, small.number);
+        towc_stream_told(link, what->stream, small.number, small.awaited.owing);
     }
     return done || *ret_status != CUDA_SUCCESS;
 }
@@ -458,12 +459,14 @@ bool towc_stage_down(struct towc_link *link, const struct towc_staged *what, CUr
         }
     }
     stage->next_slot = slot_of(&p, asked);
+    unsigned last = slot_of(&p, p.cut.count - 1);
+    bool owing = towc_fence_word_owes(slot_word(stage, last), stage->slots[last].value);
     tow_mutex_unlock(&stage->lock);
     if (refused) {
         return false;
     }
     if (status == CUDA_SUCCESS) {
-        towc_stream_told(link, what->stream, p.number);
+        towc_stream_told(link, what->stream, p.number, owing);
     }
     /* Whoever waits for a download has waited for what is before it in the stream. */
     bool asks = status == CUDA_SUCCESS && towc_completion_brings_more(link) &&

@@ -379,12 +379,12 @@ CUresult towc_stream_ask(struct towc_link *link, CUstream stream)
     return status;
 }
 
-void towc_stream_told(struct towc_link *link, CUstream stream, uint64_t number)
+void towc_stream_told(struct towc_link *link, CUstream stream, uint64_t number, bool owing)
 {
     struct towc_context *context;
     towc_completion_hear(link);
     /* What a reply would bring is not there yet: nobody may take the stream to be through. */
-    if (!towc_completion_brings_more(link) &&
+    if (!owing && !towc_completion_brings_more(link) &&
         towc_stream_context(stream, &context) == CUDA_SUCCESS) {
         towc_stream_finished(stream, context, number);
     }

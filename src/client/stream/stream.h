@@ -79,8 +79,8 @@ CUresult towc_event_flush_ipc(CUevent event, CUstream stream, CUresult status);
 /* A synchronisation of a stream that was sent behind command `number` was successful. */
 void towc_stream_finished(CUstream stream, struct towc_context *context, uint64_t number);
 /* For copies: synchronises by asking; or a word of the GPU's has told that the stream is through
- * with command `number`. */
+ * with command `number`. `owing`: a reply would bring more, so the stream is still asked for. */
 CUresult towc_stream_ask(struct towc_link *link, CUstream stream);
-void towc_stream_told(struct towc_link *link, CUstream stream, uint64_t number);
+void towc_stream_told(struct towc_link *link, CUstream stream, uint64_t number, bool owing);
 
 #endif

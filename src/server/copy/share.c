@@ -214,6 +214,9 @@ struct tow_fence_word *tows_fence_word_decode(struct tows_serve *call, uint32_t 
 void tows_fence_word_put_copy(struct tows_serve *call, struct tow_fence_word *word, uint32_t value,
                               bool host_is_source, uint64_t size, CUstream stream)
 {
+    if (tows_session_owes_any(call->session)) {
+        atomic_store_explicit(&word->owing, value, memory_order_release);
+    }
     tows_completion_put(call, word, value, stream);
     /* The program looks at the fence word and goes on when the copy is done: a worker that has gone
      * to sleep by then makes it wait for longer than a copy of that size may lose. */

@@ -150,7 +150,8 @@ struct tows_session {
     struct {
         struct tow_mutex lock;              /* guards the table and all in it */
         struct tows_session_thread **table; /* by thread number; owned */
-    } client_threads;                       /* threads.c's */
+        _Atomic uint32_t owed; /* threads with an error to tell; looked at without the lock */
+    } client_threads;          /* threads.c's */
 
     struct {
         struct tow_mutex lock;  /* guards the list, and how far each of them is */
@@ -249,6 +250,8 @@ CUresult tows_session_take_deferred(struct tows_session *session, uint16_t threa
 /* True if a synchronising call has something to tell that thread: such an error, or text that
  * kernels may have printed, which the driver gives out only then. */
 bool tows_session_owes(struct tows_session *session, uint16_t thread);
+/* The same of any thread. */
+bool tows_session_owes_any(const struct tows_session *session);
 
 /* The client broke the protocol, or the line is gone: the session ends, with the first of such
  * reasons. */

@@ -115,6 +115,9 @@ void tows_session_drop_thread(struct tows_session *session, uint16_t thread)
     tow_mutex_lock(&session->client_threads.lock);
     struct tows_session_thread *t = session->client_threads.table[thread];
     session->client_threads.table[thread] = NULL;
+    if (t != NULL && t->deferred != CUDA_SUCCESS) {
+        atomic_fetch_sub(&session->client_threads.owed, 1);
+    }
     tow_mutex_unlock(&session->client_threads.lock);
     if (t != NULL && t->stream_count > 0) {
         tows_completion_lose(session); /* what they were given goes on */
@@ -162,8 +165,9 @@ void tows_session_defer(struct tows_session *session, uint16_t thread, uint16_t 
             info != NULL ? info->name : "a call", arguments, thread, (int)status);
     tow_mutex_lock(&session->client_threads.lock);
     struct tows_session_thread *t = thread_of(session, thread);
-    if (t != NULL && t->deferred == CUDA_SUCCESS) {
+    if (t != NULL && t->deferred == CUDA_SUCCESS && status != CUDA_SUCCESS) {
         t->deferred = status;
+        atomic_fetch_add(&session->client_threads.owed, 1);
     }
     tow_mutex_unlock(&session->client_threads.lock);
 }
@@ -176,6 +180,9 @@ CUresult tows_session_take_deferred(struct tows_session *session, uint16_t threa
     if (t != NULL) {
         status = t->deferred;
         t->deferred = CUDA_SUCCESS;
+        if (status != CUDA_SUCCESS) {
+            atomic_fetch_sub(&session->client_threads.owed, 1);
+        }
     }
     tow_mutex_unlock(&session->client_threads.lock);
     return status;
@@ -191,4 +198,10 @@ bool tows_session_owes(struct tows_session *session, uint16_t thread)
     bool owes = t != NULL && t->deferred != CUDA_SUCCESS;
     tow_mutex_unlock(&session->client_threads.lock);
     return owes;
+}
+
+bool tows_session_owes_any(const struct tows_session *session)
+{
+    return atomic_load_explicit(&session->printers, memory_order_acquire) != 0 ||
+           atomic_load(&session->client_threads.owed) != 0;
 }
