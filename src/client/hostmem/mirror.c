@@ -263,7 +263,10 @@ static CUresult tell_end(const struct mirror *m)
     if (!m->managed || is_self(m->link)) {
         return mirror_ask(m->link, TOW_FN_cuMemHostUnregister, m->base, m->size, ASK_HOST, NULL);
     }
-    /* The addresses may be another's soon: changes of this one must have been taken. */
+    /* The addresses may be another's soon: changes of this one must have been taken, those too that
+     * somebody has gathered and not sent. */
+    tow_mutex_lock(&push.lock);
+    tow_mutex_unlock(&push.lock);
     CUresult status = towc_side_fence(m->link);
     if (status == CUDA_SUCCESS) {
         status = towc_call_begin_on(&call, m->link, 0, TOW_FN_cuMemHostUnregister, 16, 0);

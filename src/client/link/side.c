@@ -107,6 +107,15 @@ static int send_direct(struct tow_line *side, uint32_t context, unsigned kind, c
     return frame.length <= TOW_FRAME_MAX ? tow_line_send_direct(side, parts, 4) : -EMSGSIZE;
 }
 
+static CUresult side_sent(struct towc_link *link, int error)
+{
+    if (error < 0) {
+        towc_link_lose(link, "a connection of its session was closed");
+        return (CUresult)atomic_load(&link->lost);
+    }
+    return CUDA_SUCCESS;
+}
+
 static CUresult send_in(struct towc_link *link, uint32_t context, unsigned kind, const void *head,
                         size_t head_size, const void *bytes, size_t size)
 {
@@ -139,11 +148,7 @@ static CUresult send_in(struct towc_link *link, uint32_t context, unsigned kind,
         atomic_fetch_add_explicit(&link->counters.side_out, length, memory_order_relaxed);
     }
     tow_mutex_unlock(&link->side_send.lock);
-    if (error < 0) {
-        towc_link_lose(link, "a connection of its session was closed");
-        return (CUresult)atomic_load(&link->lost);
-    }
-    return CUDA_SUCCESS;
+    return side_sent(link, error);
 }
 
 CUresult towc_side_send(struct towc_link *link, unsigned kind, const void *head, size_t head_size,
@@ -168,17 +173,46 @@ CUresult towc_side_send_changes(struct towc_link *link, const struct towc_idle *
     return send_in(link, context, TOW_CONTROL_MIRROR, NULL, 0, bytes, size);
 }
 
+/* FETCH, and a MIRROR frame without changes: it was taken when the copy is done. Both at once: the
+ * answer may fill the line before anybody takes it, and then a frame of another thread's between
+ * the two would hold up the second. */
+static int send_fetch(struct towc_link *link, struct tow_line *side, uint32_t context,
+                      const uint8_t head[TOW_FETCH_HEAD])
+{
+    size_t room = tow_frame_length(TOW_FETCH_HEAD), more = tow_frame_length(0);
+    uint8_t *at = NULL;
+    uint32_t length = 0, added = 0;
+    tow_mutex_lock(&link->side_send.lock);
+    int error = tow_line_reserve(side, room + more, &at);
+    if (error == 0) {
+        struct tow_enc enc = tow_frame_begin(at, room);
+        tow_enc_bytes(&enc, head, TOW_FETCH_HEAD);
+        error = tow_frame_end(
+            &enc, at, (struct tow_frame){.kind = TOW_CONTROL_FETCH, .context = context}, &length);
+    }
+    if (error == 0) {
+        struct tow_enc enc = tow_frame_begin(at + length, more);
+        error = tow_frame_end(&enc, at + length, (struct tow_frame){.kind = TOW_CONTROL_MIRROR},
+                              &added);
+    }
+    if (error == 0) {
+        tow_line_commit_now(side, length + added);
+        atomic_fetch_add_explicit(&link->counters.side_out, length + added, memory_order_relaxed);
+    }
+    tow_mutex_unlock(&link->side_send.lock);
+    return error;
+}
+
 CUresult towc_side_ask(struct towc_link *link, const struct tow_fetch *fetch)
 {
     uint8_t head[TOW_FETCH_HEAD];
     struct towc_idle idle = towc_link_idle(link);
-    uint32_t context = idle.context != 0 ? count_change(link, &idle) : 0;
+    struct tow_line *side = atomic_load_explicit(&link->side, memory_order_acquire);
     tow_fetch_head(fetch, head);
-    CUresult status = send_in(link, context, TOW_CONTROL_FETCH, head, sizeof head, NULL, 0);
-    /* A MIRROR frame without changes: it was taken when the copy is done. */
-    return status == CUDA_SUCCESS && idle.context != 0
-               ? send_in(link, 0, TOW_CONTROL_MIRROR, NULL, 0, NULL, 0)
-               : status;
+    if (idle.context == 0 || side == NULL) {
+        return send_in(link, 0, TOW_CONTROL_FETCH, head, sizeof head, NULL, 0);
+    }
+    return side_sent(link, send_fetch(link, side, count_change(link, &idle), head));
 }
 
 CUresult towc_side_fence(struct towc_link *link)
