@@ -106,7 +106,8 @@ static void find_farewell(struct towc_link *link)
     const uint8_t *at = NULL;
     size_t available = 0;
     struct tow_frame frame;
-    while (tow_line_peek(link->line, TOW_FRAME_HEADER, until, &at, &available) == 0 &&
+    while (!tow_time_passed(until) &&
+           tow_line_peek(link->line, TOW_FRAME_HEADER, until, &at, &available) == 0 &&
            tow_frame_read(at, &frame) == 0 && frame.length <= TOW_LINE_FRAME_MAX &&
            tow_line_peek(link->line, frame.length, until, &at, &available) == 0) {
         if (frame.kind == TOW_CONTROL_BYE) {
