@@ -83,7 +83,7 @@ def a_session_whose_worker_stands_still_is_ended():
         session = only_session(server)
         os.kill(session["worker_pid"], signal.SIGSTOP)
         t.equal(end(server.address(), session["id"]).returncode, 0, "towline end")
-        t.wait_until(lambda: t.gone(session["worker_pid"]), 5, "the worker is gone")
+        t.wait_until(lambda: t.gone(session["worker_pid"]), 15, "the worker is gone")
         client.communicate(timeout=60 * t.SLOW)
         t.equal(client.returncode, 3, "the program's exit code")
         t.check("does not end: it is killed" in server.log(), server.log())
@@ -150,13 +150,13 @@ def sigterm_lets_programs_end():
         t.equal(server.process.wait(timeout=60 * t.SLOW), 0, "the exit code")
 
 
-def shut_down(grace, kind, signals):
+def shut_down(grace, kind, signals, group=False):
     with t.Server(f"--grace={grace}") as server, held(server, "poll", kind) as client:
         workers = server.workers()
         for i, number in enumerate(signals):
             if i > 0:
                 t.wait_until(lambda: "is being shut down" in server.log(), 5, "the server was told")
-            server.process.send_signal(number)
+            (os.killpg if group else os.kill)(server.process.pid, number)
         told(client, "has ended this session: it is being shut down", f"{signals} over {kind}")
         t.equal(server.process.wait(timeout=60 * t.SLOW), 0, "the exit code")
         t.check(all(t.gone(worker) for worker in workers), "workers are left")
@@ -175,6 +175,12 @@ def sigint_ends_programs_at_once():
 @t.test(60, trees=ALL)
 def the_grace_time_ends():
     shut_down(1, "tcp", [signal.SIGTERM])
+
+
+@t.test(60)
+def sigterm_to_the_group_lets_the_grace_time_pass():
+    """As a shell's kill, a batch system or a container's init sends it."""
+    shut_down(3, "unix", [signal.SIGTERM], group=True)
 
 
 @t.test(60)

@@ -24,7 +24,7 @@
 enum {
     WORKER_ENV_MAX = 64,
     BACKOFF_MAX_S = 60,
-    DISMISS_S = 2,          /* how long a session may take to end when it is told to */
+    DISMISS_S = 5,          /* how long a session may take to end when it is told to */
     LISTENER_FILES = 65536, /* as packaging/systemd has it */
 };
 
@@ -101,7 +101,9 @@ static void run_child(const struct tows_worker_pool *pool, const char *key, int 
      */
     personality(ADDR_COMPAT_LAYOUT);
 #endif
-    signal(SIGINT, SIG_IGN); /* Ctrl-C reaches the whole group; the listener ends its workers */
+    /* Whoever ends the listener may send these to the whole group; it ends its workers itself. */
+    signal(SIGINT, SIG_IGN);
+    signal(SIGTERM, SIG_IGN);
     signal(SIGHUP, SIG_IGN);
     signal(SIGUSR1, SIG_IGN); /* drains the listener; a session goes on, whoever else hears it */
     sigset_t none;
@@ -538,7 +540,7 @@ void tows_worker_pool_end(struct tows_worker *worker)
 {
     if (worker->state != TOW_WORKER_ENDING) {
         set_state(worker, TOW_WORKER_ENDING);
-        kill(worker->pid, SIGTERM);
+        kill(worker->pid, SIGKILL);
     }
 }
 

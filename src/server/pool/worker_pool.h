@@ -103,7 +103,7 @@ int tows_worker_pool_reap(struct tows_worker_pool *pool, char ret_key[TOW_WORKER
 /* Gives workers lines of the log, of which the server has so many in all. Call it now and then. */
 void tows_worker_pool_give_lines(struct tows_worker_pool *pool);
 
-/* Tells a worker to go. */
+/* Ends a worker that serves nobody. */
 void tows_worker_pool_end(struct tows_worker *worker);
 
 /* Ends a session: its program is told why, in a sentence without an end. A worker that does not go
