@@ -90,15 +90,16 @@ const struct tow_command tow_command_end = {
     .summary = "end a session of a server",
     .help = "towline end [-s ADDRESS] SESSION...: ends sessions of a server.\n"
             "\n"
-            "  towline status -s tcp://gpuhost:4837\n"
-            "  towline end -s tcp://gpuhost:4837 17\n"
+            "  towline status\n"
+            "  towline end 17\n"
+            "  towline end -s /run/user/1000/gpu.sock 17\n"
             "\n"
             "The program is told why, its CUDA calls fail with CUDA_ERROR_DEVICE_UNAVAILABLE, and "
             "what it had on\n"
             "the GPU is free. It goes on itself: end it there, if it does not.\n"
-            "You may end your own sessions, which are those that towline status shows you. Root "
-            "and the user who\n"
-            "runs the server may end all, through a unix socket.\n"
+            "Run it on the server's machine, through a unix socket: over TCP nobody is known. You "
+            "may end your own\n"
+            "sessions, root and the user who runs the server all.\n"
             "Without -s: TOWLINE_SERVER, then the config file, then this machine's own socket.\n",
     .run = end_main,
 };

@@ -70,6 +70,39 @@ static void users_are_peers(void **state)
     assert_text(ann, "user 1000");
 }
 
+static bool may_end(struct tows_who who, struct tows_who whose, uid_t owner)
+{
+    return tows_who_may_end(&who, &whose, owner);
+}
+
+static void users_end_their_sessions_and_addresses_none(void **state)
+{
+    (void)state;
+    const uid_t server = 990;
+    struct tows_who root = {.kind = TOW_WHO_USER}, other_root = {.kind = TOW_WHO_OTHER_ROOT};
+    struct tows_who ann = {.kind = TOW_WHO_USER, .user = 1000};
+    struct tows_who bob = {.kind = TOW_WHO_USER, .user = 1001};
+    struct tows_who owner = {.kind = TOW_WHO_USER, .user = server};
+    struct tows_who nobody = {.kind = TOW_WHO_NOBODY};
+    struct tows_who all[] = {
+        root, other_root, ann, bob, owner, nobody, at("127.0.0.1"), at("2001:db8::1")};
+    for (unsigned i = 0; i < sizeof all / sizeof all[0]; i++) {
+        assert_true(may_end(root, all[i], server));
+        assert_true(may_end(root, all[i], 0));
+        assert_true(may_end(owner, all[i], server));
+        assert_int_equal(may_end(ann, all[i], server), i == 2);
+        assert_int_equal(may_end(other_root, all[i], server), i == 1);
+        assert_int_equal(may_end(other_root, all[i], 0), i == 1);
+        assert_false(may_end(nobody, all[i], server));
+        assert_false(may_end(nobody, all[i], 0));
+        assert_false(may_end(at("127.0.0.1"), all[i], server));
+        assert_false(may_end(at("2001:db8::2"), all[i], 0));
+    }
+    assert_false(tows_who_rules(&other_root, 0));
+    assert_false(tows_who_same(&root, &other_root));
+    assert_text(other_root, "root of a container");
+}
+
 /* A connection of that peer, in that state; NULL if there is no place. */
 static struct tows_pending_conn *come(const char *peer, enum tows_pending_conn_state state,
                                       unsigned places, unsigned each)
@@ -172,8 +205,11 @@ static void programs_that_wait_stay(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(addresses_are_peers),         cmocka_unit_test(users_are_peers),
-        cmocka_unit_test(a_peer_takes_its_own_places), cmocka_unit_test(all_places_are_taken),
+        cmocka_unit_test(addresses_are_peers),
+        cmocka_unit_test(users_are_peers),
+        cmocka_unit_test(users_end_their_sessions_and_addresses_none),
+        cmocka_unit_test(a_peer_takes_its_own_places),
+        cmocka_unit_test(all_places_are_taken),
         cmocka_unit_test(programs_that_wait_stay),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

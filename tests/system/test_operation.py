@@ -5,6 +5,7 @@
 import contextlib
 import os
 import pathlib
+import shutil
 import signal
 import socket
 import struct
@@ -61,7 +62,7 @@ def only_session(server):
 def ended_in(mode, kind):
     with t.Server() as server, held(server, mode, kind) as client:
         number = only_session(server)["id"]
-        done = end(server.address("tcp" if kind == "tcp" else "unix"), number)
+        done = end(server.address(), number)
         t.equal((done.returncode, done.stderr), (0, ""), "towline end")
         told(client, "has ended this session: ", f"{mode} over {kind}")
         t.wait_until(lambda: not server.status()["sessions"], 5, "the session is not listed any more")
@@ -90,33 +91,86 @@ def a_session_whose_worker_stands_still_is_ended():
 
 
 @t.test(60)
-def sessions_of_others_are_not_ended():
-    with t.Server() as server, held(server, "poll") as client:
+def sessions_are_not_ended_over_a_network():
+    """An address has many users: whoever comes from there is not known."""
+    with t.Server() as server, held(server, "poll", "tcp") as client:
         number = only_session(server)["id"]
-        said = [end(server.address("tcp"), wanted).stderr.split("refuses: ")[-1].replace(str(wanted), "N") for wanted in (number, number + 7)]
-        t.equal(said[0], said[1], "what a stranger is told of a session that is there, and of one that is not")
-        t.check("you have no session N" in said[0], said)
+        said = [end(server.address("tcp"), wanted).stderr.split("refuses: ")[-1] for wanted in (number, number + 7)]
+        t.equal(said[0], said[1], "what is said of a session that is there, and of one that is not")
+        t.check("through its unix socket" in said[0], said)
         t.equal((len(server.status()["sessions"]), client.poll()), (1, None), "the session")
         for words in ([], ["x"], ["-1"], [number, ""]):
             t.equal(end(server.address(), *words).returncode, 2, f"the exit code of towline end {words}")
 
 
-def ask(server, topics):
-    """A STATUS frame over TCP; what comes back."""
-    with socket.create_connection(("127.0.0.1", server.port())) as connection:
+def ask(connection, topics, session=None):
+    """A STATUS frame; what comes back: the frame's kind, and the rest."""
+    with connection:
         connection.settimeout(30 * t.SLOW)
-        connection.sendall(raw.frame(STATUS, struct.pack("<II", raw.MAGIC, topics), thread=0))
+        body = struct.pack("<II", raw.MAGIC, topics) + (b"" if session is None else struct.pack("<Q", session))
+        connection.sendall(raw.frame(STATUS, body, thread=0))
         data = b""
         while part := connection.recv(4096):
             data += part
-        return struct.unpack_from("<IH", data)[1]
+        return struct.unpack_from("<IH", data)[1], data
+
+
+@t.test(60)
+def sessions_of_other_users_are_not_ended():
+    if os.geteuid() != 0:
+        raise t.Skip("only root can be other users")
+    with t.Server("--socket-mode=0666") as server:
+        server.folder.chmod(0o711)
+
+        def connect(user):
+            connection = socket.socket(socket.AF_UNIX)
+            os.seteuid(user)
+            try:
+                connection.connect(str(server.socket))
+            finally:
+                os.seteuid(0)
+            return connection
+        with held(server, "poll") as client:
+            number = only_session(server)["id"]
+            said = [ask(connect(user), END, wanted) for user in (1000, 65534) for wanted in (number, number + 7)]
+            t.equal({kind for kind, _ in said}, {REFUSE}, "what others get")
+            t.check(b"you have no session" in said[0][1] and b"you have no session" in said[1][1], said)
+            t.equal(ask(connect(1000), DRAIN)[0], REFUSE, "what others get who would drain it")
+            t.equal((len(server.status()["sessions"]), client.poll()), (1, None), "the session")
+            t.equal(ask(connect(0), END, number)[0], REPORT, "what root gets")
+            told(client, "user 0 asked for it", "a session that root ended")
+
+
+def root_elsewhere(*namespaces):
+    if os.geteuid() != 0 or t.run(["unshare", *namespaces, "true"]).returncode != 0:
+        raise t.Skip(f"namespaces of its own cannot be had (unshare {' '.join(namespaces)})")
+    with t.Server() as server, held(server, "poll") as client:
+        number = only_session(server)["id"]
+        done = t.run(["unshare", *namespaces, t.TOWLINE, "end", "-s", server.address(), number])
+        t.check(done.returncode == 1 and "you have no session" in done.stderr, f"towline end: {done}")
+        done = t.run(["unshare", *namespaces, t.TOWLINED, "drain", f"--listen={server.address()}"])
+        t.check(done.returncode == 1 and "only root and the user" in done.stderr, f"towlined drain: {done}")
+        done = t.run(["unshare", *namespaces, t.TOWLINE, "status", "-s", server.address(), "--json"])
+        t.check(done.returncode == 0 and '"sessions":[]' in done.stdout.replace(" ", "").replace("\n", ""), f"towline status: {done}")
+        t.equal((len(server.status()["sessions"]), client.poll()), (1, None), "the session")
+        t.check("draining" not in server.status(), "it is being drained")
+
+
+@t.test(60)
+def root_of_another_pid_namespace_does_not_rule():
+    root_elsewhere("--pid", "--fork")
+
+
+@t.test(60)
+def root_of_another_user_namespace_does_not_rule():
+    root_elsewhere("--user", "--map-root-user")
 
 
 @t.test(60)
 def towlined_drain_ends_with_the_last_session():
     with t.Server() as server:
         with held(server, "leave") as client:
-            t.equal(ask(server, DRAIN), REFUSE, "what a peer on a network gets")
+            t.equal(ask(socket.create_connection(("127.0.0.1", server.port())), DRAIN)[0], REFUSE, "what a peer on a network gets")
             t.check("draining" not in server.status(), "it is being drained")
             done = t.run([t.TOWLINED, "drain", f"--listen={server.address('tcp')}", f"--listen={server.address()}"])
             t.equal((done.returncode, done.stderr), (0, ""), "towlined drain")
@@ -125,6 +179,21 @@ def towlined_drain_ends_with_the_last_session():
             t.check("refuses: the server is being drained" in refused.stderr, refused.stderr)
             client.communicate(timeout=60 * t.SLOW)
             t.equal(client.returncode, 0, "the exit code of the program that was there")
+        t.equal(server.process.wait(timeout=60 * t.SLOW), 0, "the exit code")
+
+
+@t.test(60)
+def root_rules_a_server_that_has_no_capabilities():
+    """As the one of packaging/systemd, which may not look at root's processes as a debugger may."""
+    if os.geteuid() != 0 or not shutil.which("setpriv"):
+        raise t.Skip("setpriv, which needs root, is how capabilities are dropped")
+    server = t.Server()
+    server.limit = ["setpriv", "--bounding-set=-all"]
+    with server, held(server, "poll") as client:
+        t.equal(end(server.address(), only_session(server)["id"]).returncode, 0, "towline end")
+        told(client, "has ended this session: user 0 asked for it", "a session that root ended")
+        done = t.run([t.TOWLINED, "drain", f"--listen={server.address()}"])
+        t.equal((done.returncode, done.stderr), (0, ""), "towlined drain")
         t.equal(server.process.wait(timeout=60 * t.SLOW), 0, "the exit code")
 
 

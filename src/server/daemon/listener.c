@@ -193,6 +193,12 @@ static void order_end(struct server *server, struct tows_pending_conn *conn)
 {
     struct tows_worker *worker = tows_worker_pool_find(&server->pool, conn->session);
     char text[TOW_WHO_TEXT_MAX], sentence[160];
+    if (!tows_who_is_user(&conn->who)) {
+        tows_pending_conn_refuse(conn, TOW_REFUSE_TOKEN,
+                                 "sessions are ended on its machine, through its unix socket; run "
+                                 "towline end there");
+        return;
+    }
     if (worker == NULL || !tows_who_may_end(&conn->who, &worker->who, server->owner)) {
         snprintf(sentence, sizeof sentence,
                  "you have no session %llu; towline status shows those that you may end",

@@ -12,10 +12,13 @@
 struct sockaddr;
 
 enum tows_who_kind {
-    TOW_WHO_NOBODY, /* not known: all of these are one */
+    TOW_WHO_NOBODY, /* not known, as users are who have no number here: all of these are one */
     TOW_WHO_USER,   /* of this machine, by a unix socket */
     TOW_WHO_IPV4,
     TOW_WHO_IPV6, /* the first 64 bits: whoever has one address there has them all */
+    /* Root, by a unix socket, in other namespaces than this server's, or /proc does not tell: all
+     * of these are one, and no more than a user. */
+    TOW_WHO_OTHER_ROOT,
 };
 
 struct tows_who {
@@ -26,16 +29,19 @@ struct tows_who {
 
 enum { TOW_WHO_TEXT_MAX = 64 };
 
-/* Of a connected socket. */
+/* Of a connected socket. Right after it was accepted: the process that connected may end, and its
+ * number become another's. */
 struct tows_who tows_who_of(int fd);
 /* Of a peer's address; a unix socket's is NOBODY. */
 struct tows_who tows_who_at(const struct sockaddr *address);
 
 bool tows_who_same(const struct tows_who *one, const struct tows_who *other);
 
+/* Whether it is a user on a unix socket. Only these may end sessions: an address has many. */
+bool tows_who_is_user(const struct tows_who *who);
 /* Root, and the user who runs this server: they see and end everything. */
 bool tows_who_rules(const struct tows_who *who, uid_t owner);
-/* Who may end a session of `whose`: its owner, and those who rule. Nobody who is not known. */
+/* Who may end a session of `whose`: the user whose it is, and those who rule. */
 bool tows_who_may_end(const struct tows_who *who, const struct tows_who *whose, uid_t owner);
 
 /* "user 1000", "192.0.2.7", "2001:db8:0:1::/64". */
