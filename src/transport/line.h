@@ -85,7 +85,7 @@ struct tow_line_ops {
     /* Until the peer has closed; NULL: it is not waited for. */
     int (*await_end)(struct tow_line *line, int64_t deadline_ns);
     /* See tow_line_set_silence; NULL: this kind cannot. */
-    void (*set_silence)(struct tow_line *line, int64_t ns, bool speaks);
+    void (*set_silence)(struct tow_line *line, int64_t ns);
     /* Passing memory to the other end; NULL: this kind cannot. */
     int (*send_fd)(struct tow_line *line, int fd, uint64_t number);
     int (*take_fd)(struct tow_line *line, uint64_t number, int64_t deadline_ns, int *ret_fd);
@@ -248,13 +248,10 @@ int tow_line_await_end(struct tow_line *line, int64_t deadline_ns);
 
 /* ---- a silent peer ---- */
 
-/* How long the peer may be silent (0: for ever); then whoever waits for it, to receive or to send,
- * gets -EHOSTDOWN. Its kernel must answer. `speaks`: its process, too, says something several times
- * within that time while we wait for it, so one that is stopped is noticed. Only for lines over a
- * network, where it is 20 s and the kernel at first. Any thread. */
-void tow_line_set_silence(struct tow_line *line, int64_t ns, bool speaks);
-/* By the producer: whether `size` bytes can be reserved without waiting. */
-bool tow_line_has_room(const struct tow_line *line, size_t size);
+/* How long the peer's machine may be silent (0: for ever); then whoever waits for it, to receive or
+ * to send, gets -EHOSTDOWN. A process that says nothing is not silent: its kernel answers. Only for
+ * lines over a network, where it is 20 s at first. Any thread. */
+void tow_line_set_silence(struct tow_line *line, int64_t ns);
 
 /* ---- what a line is like: asked, so that only this folder knows the kinds ---- */
 

@@ -418,18 +418,11 @@ int tow_line_drain(struct tow_line *line, int64_t deadline_ns)
     return line->ops->drain(line, deadline_ns);
 }
 
-void tow_line_set_silence(struct tow_line *line, int64_t ns, bool speaks)
+void tow_line_set_silence(struct tow_line *line, int64_t ns)
 {
     if (line->ops->set_silence != NULL) {
-        line->ops->set_silence(line, ns, speaks);
+        line->ops->set_silence(line, ns);
     }
-}
-
-bool tow_line_has_room(const struct tow_line *line, size_t size)
-{
-    uint64_t used = line->out_head - atomic_load_explicit(&line->out->tail, memory_order_relaxed);
-    return atomic_load(&line->error) == 0 && used <= line->out_mask + 1 &&
-           size <= line->out_mask + 1 - used;
 }
 
 int tow_line_await_end(struct tow_line *line, int64_t deadline_ns)

@@ -24,7 +24,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <sys/time.h>
 #include <unistd.h>
@@ -40,39 +39,17 @@
 #define DIRECT_MIN (16u << 10)
 
 /* A peer that is silently gone is noticed within this time: by the kernel's own probes while
- * nothing is on its way (two parts of idle time, three probes a part apart), else by whoever waits,
- * who looks each quarter of it. TCP_USER_TIMEOUT would also end a connection whose peer lives and
+ * nothing is on its way (two parts of idle time, three probes a part apart), else by whoever waits
+ * (silence.h). TCP_USER_TIMEOUT would also end a connection whose peer lives and
  * takes nothing: one in front of a long kernel, say. */
 #define SILENCE_NS (20 * TOW_TIME_S)
 #define KEEPALIVE_COUNT 3
-#define UNREAD_MAX (64 << 10) /* who has left so much unread cannot say that the peer is silent */
 
 #define UNIX_BUFFER (4 << 20)
 
 static struct tow_sock_line *sock_of(struct tow_line *line)
 {
     return (struct tow_sock_line *)line;
-}
-
-/* A wait of a quarter of the time has brought nothing. -EHOSTDOWN if the peer is gone: its kernel
- * has acknowledged nothing though there was something to, or its process has broken its promise. Of
- * four quarters the last is for this look itself. Neither clock counts while this machine sleeps.
- */
-static int sock_look(struct tow_sock_line *sock, int64_t since_ns, bool sends)
-{
-    struct tcp_info info = {0};
-    socklen_t length = sizeof info;
-    int64_t most = atomic_load(&sock->silence_ns) * 3 / 4;
-    int unread = 0;
-    if (most == 0 || tow_time_now_ns() - since_ns < most ||
-        getsockopt(sock->fd, IPPROTO_TCP, TCP_INFO, &info, &length) != 0) {
-        return 0;
-    }
-    uint32_t most_ms = (uint32_t)(most / TOW_TIME_MS);
-    bool gone = (sends || info.tcpi_unacked > 0) && info.tcpi_last_ack_recv >= most_ms;
-    bool mute = atomic_load(&sock->speaks) && info.tcpi_last_data_recv >= most_ms &&
-                (ioctl(sock->fd, FIONREAD, &unread) != 0 || unread < UNREAD_MAX);
-    return gone || mute ? -EHOSTDOWN : 0;
 }
 
 /* ---- sending ---- */
@@ -82,23 +59,24 @@ int tow_sock_send_error(int error)
     return error == ECONNRESET || error == ETIMEDOUT ? -ECONNRESET : -error;
 }
 
-int tow_sock_send_again(struct tow_sock_line *sock, int error, int64_t *since_ns)
+int tow_sock_send_again(struct tow_sock_line *sock, int error, struct tow_silence *silence)
 {
-    if (error == EINTR) {
-        return 0;
-    }
-    if (error != EAGAIN) {
+    if (error != EAGAIN && error != EINTR) {
         return tow_sock_send_error(error);
     }
-    *since_ns = *since_ns != 0 ? *since_ns : tow_time_now_ns() - atomic_load(&sock->silence_ns) / 4;
-    return sock_look(sock, *since_ns, true);
+    if (!tow_silence_look(silence, sock->fd, atomic_load(&sock->silence_ns), error == EINTR)) {
+        return 0;
+    }
+    tow_line_fail(&sock->line, -EHOSTDOWN);
+    shutdown(sock->fd, SHUT_RDWR); /* who receives waits no longer, either */
+    return -EHOSTDOWN;
 }
 
 static int send_ring(struct tow_sock_line *sock, int flags)
 {
     struct tow_line *line = &sock->line;
     uint64_t tail = atomic_load_explicit(&sock->ctl.tail, memory_order_relaxed);
-    int64_t since = 0; /* when it began to take nothing */
+    struct tow_silence silence = {0};
     for (;;) {
         uint64_t head = atomic_load_explicit(&sock->ctl.head, memory_order_acquire);
         if (head == tail) {
@@ -112,13 +90,13 @@ static int send_ring(struct tow_sock_line *sock, int flags)
             if (errno == EAGAIN && (flags & MSG_DONTWAIT) != 0) {
                 return -EAGAIN;
             }
-            int error = tow_sock_send_again(sock, errno, &since);
+            int error = tow_sock_send_again(sock, errno, &silence);
             if (error < 0) {
                 return error;
             }
             continue;
         }
-        since = 0;
+        silence = (struct tow_silence){0};
         tail += (uint64_t)sent;
         tow_ring_release(&sock->ctl, tail, head, line->out_mask + 1, false, NULL);
     }
@@ -215,7 +193,7 @@ static int send_parts(struct tow_sock_line *sock, struct iovec *iov, int count)
 {
     struct tow_line *line = &sock->line;
     bool touched = false; /* since the last byte that went */
-    int64_t since = 0;    /* when it began to take nothing */
+    struct tow_silence silence = {0};
     while (count > 0) {
         if (iov->iov_len == 0) {
             iov++;
@@ -233,14 +211,14 @@ static int send_parts(struct tow_sock_line *sock, struct iovec *iov, int count)
                 touched = true;
                 continue;
             }
-            int error = tow_sock_send_again(sock, errno, &since);
+            int error = tow_sock_send_again(sock, errno, &silence);
             if (error < 0) {
                 return error;
             }
             continue;
         }
         touched = false;
-        since = 0;
+        silence = (struct tow_silence){0};
         size_t left = (size_t)sent;
         while (count > 0 && left >= iov->iov_len) {
             left -= iov->iov_len;
@@ -348,8 +326,10 @@ static int receive_error(struct tow_line *line, ssize_t got)
             return -ESHUTDOWN;
         }
         tow_line_fail(line, -EPIPE);
-        /* The kernel's probes found nobody, or we did. */
-        return error == ETIMEDOUT || error == EHOSTDOWN ? -EHOSTDOWN : -ECONNRESET;
+        /* The kernel's probes found nobody, or we did, or who sends did. */
+        return error == ETIMEDOUT || error == EHOSTDOWN || atomic_load(&line->error) == -EHOSTDOWN
+                   ? -EHOSTDOWN
+                   : -ECONNRESET;
     default:
         return -error;
     }
@@ -368,7 +348,7 @@ ssize_t tow_sock_receive(struct tow_sock_line *sock, void *to, size_t n, int64_t
 {
     struct tow_line *line = &sock->line;
     ssize_t got = -EAGAIN;
-    int64_t since = 0; /* when it began to bring nothing */
+    struct tow_silence silence = {0};
     bool spins = line->in_spin.budget_ns > 0;
     int64_t began = spins ? tow_time_now_ns() : 0;
     if (spins) {
@@ -392,13 +372,11 @@ ssize_t tow_sock_receive(struct tow_sock_line *sock, void *to, size_t n, int64_t
         if (deadline_ns == TOW_TIME_FOREVER) {
             /* The call itself sleeps. */
             got = receive_once(sock, to, n, flags);
-            if (got == -EAGAIN) {
-                int64_t quarter = atomic_load(&sock->silence_ns) / 4;
-                since = since != 0 ? since : tow_time_now_ns() - quarter;
-                if (sock_look(sock, since, false) < 0) {
-                    errno = EHOSTDOWN;
-                    got = receive_error(line, -1);
-                }
+            if ((got == -EAGAIN || got == -EINTR) &&
+                tow_silence_look(&silence, sock->fd, atomic_load(&sock->silence_ns),
+                                 got == -EINTR)) {
+                errno = EHOSTDOWN;
+                got = receive_error(line, -1);
             }
             continue;
         }
@@ -517,13 +495,14 @@ static void set_option(int fd, int level, int option, int value)
     setsockopt(fd, level, option, &value, sizeof value);
 }
 
-void tow_sock_set_silence(struct tow_line *line, int64_t ns, bool speaks)
+void tow_sock_set_silence(struct tow_line *line, int64_t ns)
 {
     struct tow_sock_line *sock = sock_of(line);
     int64_t parts_s = ns / 5 / TOW_TIME_S; /* of 5 */
     int part = parts_s > 0 ? (int)parts_s : 1;
-    struct timeval look = {.tv_sec = ns / 4 / TOW_TIME_S,
-                           .tv_usec = ns / 4 % TOW_TIME_S / TOW_TIME_US};
+    int64_t look_ns = ns / TOW_SILENCE_LOOKS;
+    struct timeval look = {.tv_sec = look_ns / TOW_TIME_S,
+                           .tv_usec = look_ns % TOW_TIME_S / TOW_TIME_US};
     if (!line->ops->can_break) {
         return;
     }
@@ -534,7 +513,6 @@ void tow_sock_set_silence(struct tow_line *line, int64_t ns, bool speaks)
     setsockopt(sock->fd, SOL_SOCKET, SO_RCVTIMEO, &look, sizeof look);
     setsockopt(sock->fd, SOL_SOCKET, SO_SNDTIMEO, &look, sizeof look);
     atomic_store(&sock->silence_ns, ns);
-    atomic_store(&sock->speaks, speaks);
 }
 
 void tow_sock_abandon(struct tow_line *line)
@@ -623,7 +601,7 @@ int tow_sock_line_make(size_t size, const struct tow_line_ops *ops,
         return error;
     }
     sock_tune(fd, tcp);
-    tow_sock_set_silence(&sock->line, SILENCE_NS, false);
+    tow_sock_set_silence(&sock->line, SILENCE_NS);
     tow_sock_describe(fd, sock->line.peer, sizeof sock->line.peer);
     *ret_sock = sock;
     return 0;

@@ -5,6 +5,7 @@
 
 #include "base/mutex.h"
 #include "transport/line.h"
+#include "transport/silence.h"
 
 #include <pthread.h>
 #include <sys/types.h>
@@ -41,7 +42,6 @@ struct tow_sock_line {
     _Atomic uint64_t sender_sleeps, sender_spins, receiver_sleeps;
     bool bulk;                  /* the consumer's: a large payload was received last */
     _Atomic int64_t silence_ns; /* over a network: how long the peer may be silent */
-    atomic_bool speaks;         /* its process says something now and then while we wait for it */
 };
 
 /* Makes one of a connected stream socket, which it owns from then on (also when it fails); `size`
@@ -58,7 +58,7 @@ int tow_sock_drain(struct tow_line *line, int64_t deadline_ns);
 int tow_sock_wait_readable(struct tow_line *line, int64_t deadline_ns);
 void tow_sock_shutdown(struct tow_line *line);
 int tow_sock_await_end(struct tow_line *line, int64_t deadline_ns);
-void tow_sock_set_silence(struct tow_line *line, int64_t ns, bool speaks);
+void tow_sock_set_silence(struct tow_line *line, int64_t ns);
 void tow_sock_abandon(struct tow_line *line);
 void tow_sock_destroy(struct tow_line *line);
 
@@ -79,9 +79,9 @@ ssize_t tow_sock_receive(struct tow_sock_line *sock, void *to, size_t n, int64_t
 
 /* The peer's end, in our words. */
 int tow_sock_send_error(int error);
-/* A blocking send has failed: 0 if it is to be tried again. *since_ns begins as 0, and is 0 again
+/* A blocking send has failed: 0 if it is to be tried again. The silence begins as 0, and is 0 again
  * when something went. */
-int tow_sock_send_again(struct tow_sock_line *sock, int error, int64_t *since_ns);
+int tow_sock_send_again(struct tow_sock_line *sock, int error, struct tow_silence *silence);
 
 /* Makes a line of a connected stream socket, which it owns from then on (also when it fails). */
 int tow_sock_line(int fd, bool tcp, struct tow_line **ret_line);

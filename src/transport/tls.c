@@ -75,7 +75,7 @@ static struct tls_line *tls_of(struct tow_line *line)
 static int send_sealed(struct tls_line *tls, int flags)
 {
     struct tow_line *line = &tls->sock.line;
-    int64_t since = 0; /* when it began to take nothing */
+    struct tow_silence silence = {0};
     while (tls->sealed_at < tls->sealed_end) {
         tow_line_count(&line->sends, 1);
         ssize_t sent = send(tls->sock.fd, tls->sealed + tls->sealed_at,
@@ -84,13 +84,13 @@ static int send_sealed(struct tls_line *tls, int flags)
             if (errno == EAGAIN && (flags & MSG_DONTWAIT) != 0) {
                 return -EAGAIN;
             }
-            int error = tow_sock_send_again(&tls->sock, errno, &since);
+            int error = tow_sock_send_again(&tls->sock, errno, &silence);
             if (error < 0) {
                 return error;
             }
             continue;
         }
-        since = 0;
+        silence = (struct tow_silence){0};
         tls->sealed_at += (size_t)sent;
     }
     tls->sealed_at = tls->sealed_end = 0;

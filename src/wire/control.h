@@ -20,8 +20,8 @@
 /* Capabilities in HELLO and WELCOME. A control frame that is new has a bit here, and is sent only
  * to a peer that has said it. */
 #define TOW_CAN_LANES 1u   /* the client may add connections, if it is told the key */
-#define TOW_CAN_BEATS 4u   /* the client knows TOW_NOTICE_BEAT */
 #define TOW_CAN_OUTLAST 2u /* the server hangs up behind a BYE when the worker has ended */
+#define TOW_CAN_SILENCE 4u /* the client knows TOW_NOTICE_SILENCE */
 
 /* A function and the hash of what travels for it. */
 struct tow_travel {
@@ -269,7 +269,7 @@ enum tow_notice_topic {
     TOW_NOTICE_LANES = 4,       /* values: the key for further connections */
     TOW_NOTICE_PATIENCE = 5,    /* before the welcome: no worker is ready yet */
     TOW_NOTICE_SIDE = 6,        /* values: the key for a side line; 0: there is none */
-    TOW_NOTICE_BEAT = 7,        /* value: ms within which whoever waits hears from the server */
+    TOW_NOTICE_SILENCE = 7,     /* value: ms that a machine may be silent; 0: for ever */
 };
 
 struct tow_notice {

@@ -78,7 +78,8 @@ static int lane_hello(struct tow_line *line, const struct tow_lane *lane)
     return error;
 }
 
-int towc_lane_connect(const char *address, const struct tow_lane *lane, char *why, size_t why_size,
+int towc_lane_connect(const struct towc_link *link, const char *address,
+                      const struct tow_lane *lane, char *why, size_t why_size,
                       struct tow_line **ret_line)
 {
     struct tow_line *line = NULL;
@@ -89,6 +90,10 @@ int towc_lane_connect(const char *address, const struct tow_lane *lane, char *wh
     if (error < 0) {
         tow_line_close(line);
         return error;
+    }
+    int64_t silence = atomic_load(&link->silence_ns);
+    if (silence >= 0) {
+        tow_line_set_silence(line, silence);
     }
     *ret_line = line;
     return 0;
@@ -106,7 +111,7 @@ static void open_lanes(struct towc_link *link)
         struct tow_line *line = NULL;
         struct tow_lane lane = {.session = link->welcome.session, .index = i};
         memcpy(lane.key, link->lane.key, sizeof lane.key);
-        error = towc_lane_connect(link->address, &lane, why, sizeof why, &line);
+        error = towc_lane_connect(link, link->address, &lane, why, sizeof why, &line);
         if (error == 0) {
             error = tow_lanes_add(lanes, line);
         }

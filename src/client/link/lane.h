@@ -9,7 +9,8 @@
 /* How many further connections the settings want for this link. */
 unsigned towc_lane_wanted(const struct towc_link *link);
 /* Connects and says whose connection it is; 0 once the server has taken it. */
-int towc_lane_connect(const char *address, const struct tow_lane *lane, char *why, size_t why_size,
+int towc_lane_connect(const struct towc_link *link, const char *address,
+                      const struct tow_lane *lane, char *why, size_t why_size,
                       struct tow_line **ret_line);
 
 /* How many to use for a copy of `size` bytes, opening them if need be; 0: the copy is too small or

@@ -263,13 +263,13 @@ static int take_data(struct towc_link *link, const struct tow_frame *frame)
     return error;
 }
 
-/* How long the server is silent at most while somebody waits for it. */
-static void take_beat(struct towc_link *link, uint64_t ms)
+/* How long the server's machine may be silent. Comes before the keys of further connections. */
+static void take_silence(struct towc_link *link, uint64_t ms)
 {
     enum { MOST_MS = 3600 * 1000 };
-    if (ms != link->beat_ms && ms <= MOST_MS) {
-        link->beat_ms = ms;
-        tow_line_set_silence(link->line, (int64_t)ms * TOW_TIME_MS, ms != 0);
+    if (ms <= MOST_MS) {
+        atomic_store(&link->silence_ns, (int64_t)ms * TOW_TIME_MS);
+        tow_line_set_silence(link->line, (int64_t)ms * TOW_TIME_MS);
     }
 }
 
@@ -303,8 +303,8 @@ static int take_other(struct towc_link *link, const struct tow_frame *frame)
             towc_further_set_lane_key(link, notice.values);
         } else if (error == 0 && notice.topic == TOW_NOTICE_SIDE) {
             towc_further_set_side_key(link, notice.values);
-        } else if (error == 0 && notice.topic == TOW_NOTICE_BEAT) {
-            take_beat(link, notice.values[0]);
+        } else if (error == 0 && notice.topic == TOW_NOTICE_SILENCE) {
+            take_silence(link, notice.values[0]);
         }
     } else if (frame->kind == TOW_CONTROL_MIRROR) {
         error = towc_link_handler->mirror(link, at + TOW_FRAME_HEADER,
@@ -362,7 +362,7 @@ static const char *loss_reason(int error)
     case -ECONNRESET:
         return "the connection was closed";
     case -EHOSTDOWN:
-        return "it has said nothing for too long: it stands still, or the network is gone";
+        return "its machine has said nothing for too long: it is down, or the network is";
     default:
         return strerror(-error);
     }

@@ -76,7 +76,7 @@ struct towc_link {
     unsigned index;        /* which server of the session, from 0 */
     struct tow_line *line; /* owned */
     char address[256];
-    uint64_t beat_ms;   /* how often the server speaks; the reader's */
+    _Atomic int64_t silence_ns; /* how long its machine may be silent; -1: it has not said */
     char farewell[256]; /* why the server ended the session, "" if it did not say; the reader's */
     atomic_int
         lost; /* CUresult that every call gets once the server is gone; 0 while it is there */

@@ -253,6 +253,7 @@ int towc_link_open(const char *address, unsigned index, struct towc_link **ret_l
     link->send.next_seq = 1;
     link->send.next_transfer = 1;
     atomic_init(&link->room, TOW_LINK_ROOM);
+    atomic_init(&link->silence_ns, -1);
     tow_lock_init(&link->send.lock, CLIENT_SEND);
     tow_mutex_init(&link->wait.lock, CLIENT_WAIT);
     tow_mutex_init(&link->lane.lock, CLIENT_LANES);

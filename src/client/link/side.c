@@ -51,7 +51,7 @@ static int connect_side(struct towc_link *link, struct tow_line **ret_line)
     if (error == 0) {
         error = ask_key(link, lane.key);
     }
-    return error < 0 ? error : towc_lane_connect(address, &lane, why, sizeof why, ret_line);
+    return error < 0 ? error : towc_lane_connect(link, address, &lane, why, sizeof why, ret_line);
 }
 
 void towc_side_open(struct towc_link *link)

@@ -15,7 +15,18 @@
 #include "base/file.h"
 #include "transport/lanes.h"
 
-enum kind { KIND_TEXT, KIND_LIST, KIND_COUNT, KIND_SIZE, KIND_MODE, KIND_CAPABILITY, KIND_SWITCH };
+enum kind {
+    KIND_TEXT,
+    KIND_LIST,
+    KIND_COUNT,
+    KIND_PATIENCE, /* seconds: 0 for ever, else PATIENCE_MIN and more */
+    KIND_SIZE,
+    KIND_MODE,
+    KIND_CAPABILITY,
+    KIND_SWITCH
+};
+
+#define PATIENCE_MIN 5
 
 enum {
     FOR_WORKER = 1, /* handed on to workers */
@@ -76,9 +87,9 @@ static const struct option_entry entries[] = {
      "Where (/var/cache/towline as root, otherwise ~/.cache/towline)."},
     {"socket-mode", 0, KIND_MODE, 0, AT(socket_mode), 0777, "MODE",
      "Permissions of unix sockets, octal (0666 as root, otherwise 0600)."},
-    {"heartbeat", 0, KIND_COUNT, FOR_WORKER, AT(heartbeat), 3600, "SECONDS",
-     "How long a peer on a network may be silent before it is taken for dead: a machine that\n"
-     "is gone, or (by the client) a server that stands still (20; 0: for ever)."},
+    {"heartbeat", 0, KIND_PATIENCE, FOR_WORKER, AT(heartbeat), 3600, "SECONDS",
+     "How long a machine at the other end of a network may be silent before it is given up\n"
+     "(20; at least 5; 0: for ever)."},
     {"grace", 0, KIND_COUNT, 0, AT(grace), 86400, "SECONDS",
      "How long programs may go on when the server is told to end by SIGTERM (5; 0: not at all).\n"
      "No new ones are served meanwhile; a second SIGTERM ends them at once."},
@@ -230,6 +241,7 @@ static int config_set(struct tows_config *config, const struct option_entry *ent
         snprintf(at, TOW_CONFIG_TEXT_MAX, "%s", value);
         return 0;
     case KIND_COUNT:
+    case KIND_PATIENCE:
         error = parse_count(value, 10, &number, &rest);
         break;
     case KIND_MODE:
@@ -250,6 +262,11 @@ static int config_set(struct tows_config *config, const struct option_entry *ent
     if (entry->max != 0 && number > entry->max) {
         return config_complain(why, why_size, -EINVAL, "%s: %s = %s is too large; the most is %llu",
                                where, entry->name, value, (unsigned long long)entry->max);
+    }
+    if (entry->kind == KIND_PATIENCE && number > 0 && number < PATIENCE_MIN) {
+        return config_complain(why, why_size, -EINVAL,
+                               "%s: %s = %s is too small; the least is %d, or 0: for ever", where,
+                               entry->name, value, PATIENCE_MIN);
     }
     memcpy(at, &number, sizeof number);
     return 0;

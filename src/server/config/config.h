@@ -37,7 +37,7 @@ struct tows_config {
     uint64_t code_cache;        /* bytes; 0: none is kept */
     char cache_dir[TOW_CONFIG_TEXT_MAX];
     uint64_t socket_mode;
-    uint64_t heartbeat; /* seconds after which a silent peer on a network is given up; 0: never */
+    uint64_t heartbeat; /* seconds that a machine on a network may be silent; 0: for ever */
     uint64_t grace;     /* seconds that sessions have when the server is told to end */
     uint64_t walls;     /* 1: workers give up rights, see walls.h */
     char log[TOW_CONFIG_TEXT_MAX];

@@ -145,14 +145,14 @@ static int hello_welcome(struct tows_session *session, uint32_t version, const u
     return error;
 }
 
-/* How long both may be silent on a network; a client that knows of it is told. */
-static int hello_beats(struct tows_session *session, bool told)
+/* How long both machines may be silent on a network; a client that knows of it is told. */
+static int hello_silence(struct tows_session *session, bool told)
 {
-    uint64_t ms = session->options->beat_ms;
-    struct tow_notice notice = {.topic = TOW_NOTICE_BEAT, .values = {ms, 0}};
+    uint64_t ms = session->options->silence_ms;
+    struct tow_notice notice = {.topic = TOW_NOTICE_SILENCE, .values = {ms, 0}};
     uint8_t *at = NULL;
     uint32_t length = 0;
-    tow_line_set_silence(session->line, (int64_t)ms * TOW_TIME_MS, false);
+    tow_line_set_silence(session->line, (int64_t)ms * TOW_TIME_MS);
     if (!told) {
         return 0;
     }
@@ -162,7 +162,6 @@ static int hello_beats(struct tows_session *session, bool told)
     }
     if (error >= 0) {
         tow_line_commit(session->line, length);
-        atomic_store(&session->beats, ms != 0);
     }
     return error;
 }
@@ -198,7 +197,7 @@ int tows_session_hello(struct tows_session *session)
     tow_line_consume(session->line, frame.length);
     error = hello_welcome(session, (uint32_t)version, lacking, lacking_count);
     if (error == 0 && tow_line_can_break(session->line)) {
-        error = hello_beats(session, (hello.capabilities & TOW_CAN_BEATS) != 0);
+        error = hello_silence(session, (hello.capabilities & TOW_CAN_SILENCE) != 0);
     }
     if (error == 0 && lanes) {
         tows_lane_begin(session, true);

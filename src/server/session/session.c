@@ -126,29 +126,6 @@ void tows_session_dismiss(struct tows_session *session, const char *sentence, in
     tows_session_end(session, -ECANCELED);
 }
 
-static bool owes_something(struct tows_session *session)
-{
-    return atomic_load(&session->completion.in_flight) != 0 ||
-           tow_line_wait_readable(session->line, 0) == 0;
-}
-
-void tows_session_beat(struct tows_session *session)
-{
-    struct tow_notice notice = {.topic = TOW_NOTICE_BEAT, .values = {session->options->beat_ms, 0}};
-    enum { SIZE = 128 };
-    uint8_t *at = NULL;
-    uint32_t length = 0;
-    if (!atomic_load(&session->beats) || !owes_something(session) ||
-        !tow_mutex_try(&session->reply_lock)) {
-        return;
-    }
-    if (tow_line_has_room(session->line, SIZE) && tow_line_reserve(session->line, SIZE, &at) >= 0 &&
-        tow_notice_encode(&notice, at, SIZE, &length) == 0) {
-        tow_line_commit_now(session->line, length);
-    }
-    tow_mutex_unlock(&session->reply_lock);
-}
-
 /* ---- sending ---- */
 
 int tows_session_send(struct tows_session *session, uint16_t kind, uint16_t thread,

@@ -55,7 +55,7 @@ struct tows_session_options {
     int64_t handshake_ns;             /* how long the client's hello may take; 0: 10 s */
     const char *code_cache;           /* folder; NULL: none is kept */
     uint64_t code_cache_max;          /* bytes */
-    uint64_t beat_ms;                 /* on a network: how long a client that waits hears nothing */
+    uint64_t silence_ms;              /* on a network: how long a machine may be silent; 0: ever */
     unsigned lanes;                   /* further connections for bulk data; 0: none */
     /* Waits for the next of them, of which nothing was read yet; -EPIPE: none will come. NULL:
      * there are none. */
@@ -173,7 +173,6 @@ struct tows_session {
         _Atomic uint64_t overtakes;
     } side; /* run/side.c's */
 
-    atomic_bool beats;         /* the client knows them, and is on a network */
     atomic_bool shares_events; /* other sessions may wait for events that this one recorded */
     atomic_uint
         printers;   /* images that print, or were not looked through yet; code/printf_scan.c's */
@@ -260,9 +259,5 @@ void tows_session_end(struct tows_session *session, int result);
 /* The server ends the session: the client is told why (BYE), as far as it reads within `grace_ns`.
  * Any thread. */
 void tows_session_dismiss(struct tows_session *session, const char *sentence, int64_t grace_ns);
-
-/* Tells a client that waits that its session goes on, if nothing else is being told. Does not wait;
- * any thread, a few times within options->beat_ms. */
-void tows_session_beat(struct tows_session *session);
 
 #endif

@@ -27,6 +27,7 @@
 #include "server/walls/walls.h"
 #include "server/run/run.h"
 #include "server/session/session.h"
+#include "transport/silence.h"
 #include "transport/transport.h"
 
 /* How long a session may take to end itself once its client has gone. */
@@ -126,9 +127,10 @@ void tows_worker_code_cache(const struct tows_config *config, char *ret_path, si
 }
 
 static int monitored = -1;                  /* the client's connection, once more; the monitor's */
+static bool monitors_network;               /* it can break */
 static struct tows_session *_Atomic served; /* the session, once it may be dismissed */
 static struct tows_session_stats *shown;    /* borrowed: what the listener sees, and says */
-static uint64_t beat_ms;                    /* see tows_session_options; set before its thread */
+static int64_t silence_ns; /* how long the client's machine may be silent; set before threads */
 
 static void session_begins(struct tows_session *session)
 {
@@ -164,14 +166,20 @@ static void *monitor_client(void *arg)
     int fd = *(int *)arg;
     struct pollfd watched[2] = {{.fd = fd, .events = POLLRDHUP},
                                 {.fd = TOW_WORKER_MSG_FD, .events = POLLRDHUP}};
+    int look_ms = monitors_network ? (int)(silence_ns / TOW_SILENCE_LOOKS / TOW_TIME_MS) : 0;
+    struct tow_silence silence = {0};
     int ready;
-    do {
-        ready = poll(watched, 2, beat_ms == 0 ? -1 : (int)(beat_ms / 4));
-        struct tows_session *session = atomic_load(&served);
-        if (ready == 0 && session != NULL) {
-            tows_session_beat(session);
+    while ((ready = poll(watched, 2, look_ms > 0 ? look_ms : -1)) <= 0) {
+        /* Who serves the session may stand in the driver, and look at nothing. */
+        if (ready < 0 && errno != EINTR) {
+            break;
         }
-    } while (ready == 0 || (ready < 0 && errno == EINTR));
+        if (tow_silence_look(&silence, fd, silence_ns, ready < 0)) {
+            tow_log(TOW_AREA_SERVER, TOW_LOG_INFO,
+                    "the client's machine has said nothing for too long");
+            shutdown(fd, SHUT_RDWR);
+        }
+    }
     bool left = watched[0].revents != 0;
     if (!left) {
         worker_dismiss();
@@ -200,6 +208,7 @@ static int next_lane(struct tow_line **ret_line)
         } else if (count == 1 && tow_line_from_fd(fd, (enum tow_transport_kind)msg.transport,
                                                   tow_time_deadline(HANDSHAKE_NS), why, sizeof why,
                                                   ret_line) == 0) {
+            tow_line_set_silence(*ret_line, silence_ns);
             return 0;
         }
     }
@@ -297,7 +306,7 @@ static int worker_serve(const struct tows_config *config, struct tow_backend *ba
 {
     monitored = dup(fd);
     shown = stats;
-    beat_ms = config->heartbeat * 1000;
+    silence_ns = (int64_t)config->heartbeat * TOW_TIME_S;
     char why[TOW_WHY_MAX];
     struct tow_line *line;
     int error = tow_line_from_fd(fd, (enum tow_transport_kind)request->transport,
@@ -307,6 +316,7 @@ static int worker_serve(const struct tows_config *config, struct tow_backend *ba
         return error;
     }
     pthread_t monitor;
+    monitors_network = tow_line_can_break(line);
     if (monitored < 0 || tow_thread_start("tow-watch", monitor_client, &monitored, &monitor) < 0) {
         tow_log(TOW_AREA_SERVER, TOW_LOG_WARN, "no thread for watching the client can be had");
     } else {
@@ -320,7 +330,7 @@ static int worker_serve(const struct tows_config *config, struct tow_backend *ba
         .handshake_ns = HANDSHAKE_NS,
         .code_cache = code_cache[0] == '\0' ? NULL : code_cache,
         .code_cache_max = config->code_cache,
-        .beat_ms = beat_ms,
+        .silence_ms = config->heartbeat * 1000,
         .lanes = (unsigned)config->lanes,
         .next_lane = next_lane,
         .on_bye = client_leaves,

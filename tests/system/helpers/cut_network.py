@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""In a network of its own: the loopback goes down under two programs, one that waits for calls and one that makes none. Both they and
-the server notice. Run by test_operation.py."""
+"""In a network of its own: the loopback goes down under three programs: one waits for calls, one copies over several connections,
+one makes no calls. They and the server notice. Run by test_operation.py."""
 
 import fcntl
+import os
 import pathlib
 import socket
 import struct
@@ -20,21 +21,22 @@ def loopback(flags):
 
 def hold(server, mode):
     process = subprocess.Popen([str(t.TOWLINE), "run", "-s", server.address("tcp"), "--", sys.argv[1], mode],
-                               stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+                               stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env={**os.environ, "TOWLINE_LANES": "4"})
     line = process.stdout.readline()
     t.check(line == "ready\n", f"hold {mode} said {line!r} {process.stderr.read() if not line else ''}")
     return process
 
 
 loopback(0x41)  # IFF_UP | IFF_RUNNING
-with t.Server("--heartbeat=2") as server:
-    waits, quiet = hold(server, "poll"), hold(server, "leave")
-    t.equal(len(server.status()["sessions"]), 2, "sessions")
+with t.Server("--heartbeat=5") as server:
+    waits, copies, quiet = (hold(server, mode) for mode in ("poll", "copy", "leave"))
+    t.equal(len(server.status()["sessions"]), 3, "sessions")
     loopback(0)
-    out, err = waits.communicate(timeout=60)
-    t.equal(waits.returncode, 3, f"the exit code of the program that waits ({out}{err})")
-    t.check("is lost (" in err, err)
-    seconds = t.wait_until(lambda: not server.status()["sessions"], 20, "the server has given both up")
-    print(f"the server had given both up {seconds:.1f} s after the first program")
+    for process in (waits, copies):
+        out, err = process.communicate(timeout=60)
+        t.equal(process.returncode, 3, f"the exit code of a program that waits ({out}{err})")
+        t.check("is lost (" in err, err)
+    seconds = t.wait_until(lambda: not server.status()["sessions"], 40, "the server has given all up")
+    print(f"the server had given all up {seconds:.1f} s after the programs")
     quiet.kill()
     quiet.communicate()
