@@ -25,11 +25,13 @@ class Line:
     """Looks like a socket to who says frames and hears them."""
 
     def __init__(self, server):
-        self.socket = socket.socket(socket.AF_UNIX)
-        self.socket.settimeout(20 * t.SLOW)
-        self.socket.connect(str(server.socket))
-        self.socket.sendall(raw.shm_request(raw.hello("ring")))
-        answer, descriptors, _, _ = socket.recv_fds(self.socket, 32, 1)
+        until = time.monotonic() + 20 * t.SLOW
+        answer, descriptors = self._ask(server)
+        # A worker notices within a second that its client is gone; until then the session has its place.
+        while not descriptors and time.monotonic() < until:
+            self.socket.close()
+            time.sleep(0.1)
+            answer, descriptors = self._ask(server)
         t.check(len(descriptors) == 1, f"no memory was given: {answer!r}")
         self.size = struct.unpack_from("<Q", answer, 16)[0]
         self.map = mmap.mmap(descriptors[0], CONTROL + 2 * self.size)
@@ -37,6 +39,15 @@ class Line:
         self.address = ctypes.addressof(ctypes.c_char.from_buffer(self.map))
         self.head = self.tail = 0  # of our ring, and of theirs
         self.over = False
+
+    def _ask(self, server):
+        """(what the server answers, the memory that it gives: none while all places are taken)"""
+        self.socket = socket.socket(socket.AF_UNIX)
+        self.socket.settimeout(20 * t.SLOW)
+        self.socket.connect(str(server.socket))
+        self.socket.sendall(raw.shm_request(raw.hello("ring")))
+        answer, descriptors, _, _ = socket.recv_fds(self.socket, 32, 1)
+        return answer, descriptors
 
     def _get(self, at, form="<Q"):
         return struct.unpack_from(form, self.map, at)[0]
