@@ -85,11 +85,20 @@ static struct {
     unsigned times;   /* so often it came */
 } folding = {.used = ATOMIC_FLAG_INIT};
 
-/* Whether this line is counted instead; *ret_more: so often the one above came that was not
- * written. */
-static bool log_folds(const char *line, size_t length, unsigned *ret_more)
+static atomic_uint repeated; /* so often a line came again that was not written, nor told yet */
+
+/* With the flag: what was counted is to be told. */
+static void folding_ends(void)
 {
-    *ret_more = 0;
+    if (folding.times > FOLD_AFTER) {
+        atomic_fetch_add(&repeated, folding.times - FOLD_AFTER);
+        folding.times = FOLD_AFTER;
+    }
+}
+
+/* Whether this line is counted instead. */
+static bool log_folds(const char *line, size_t length)
+{
     if (!atomic_load(&folding.on) || atomic_flag_test_and_set(&folding.used)) {
         return false;
     }
@@ -101,7 +110,7 @@ static bool log_folds(const char *line, size_t length, unsigned *ret_more)
     if (same) {
         folding.times++;
     } else {
-        *ret_more = folding.times > FOLD_AFTER ? folding.times - FOLD_AFTER : 0;
+        folding_ends();
         folding.times = 1;
         folding.since_ns = now;
         memcpy(folding.last, line, compared);
@@ -114,6 +123,26 @@ static bool log_folds(const char *line, size_t length, unsigned *ret_more)
 void tow_log_fold(void)
 {
     atomic_store(&folding.on, true);
+}
+
+static void tell_repeated(void)
+{
+    unsigned more = atomic_exchange(&repeated, 0);
+    if (more > 0) {
+        dprintf(log_fd, "%s: the line above came %u more times\n", program, more);
+    }
+}
+
+void tow_log_flush(bool last)
+{
+    if (!atomic_load(&folding.on) || atomic_flag_test_and_set(&folding.used)) {
+        return;
+    }
+    if (last || tow_time_now_ns() - folding.since_ns >= FOLD_NS) {
+        folding_ends();
+    }
+    atomic_flag_clear(&folding.used);
+    tell_repeated();
 }
 
 static int find_level(const char *word, size_t length)
@@ -216,14 +245,11 @@ void tow_logv(enum tow_log_area area, enum tow_log_level level, const char *form
     for (size_t i = 0; i < length; i++) {
         line[i] = (unsigned char)line[i] < ' ' || line[i] == 0x7f ? ' ' : line[i];
     }
-    unsigned more = 0;
-    if ((level <= TOW_LOG_INFO && log_folds(line, length, &more)) || !may_write(level)) {
+    if ((level <= TOW_LOG_INFO && log_folds(line, length)) || !may_write(level)) {
         errno = kept_errno;
         return;
     }
-    if (more > 0) {
-        dprintf(log_fd, "%s: the line above came %u more times\n", program, more);
-    }
+    tell_repeated();
     uint64_t missing = atomic_exchange(&left_out, 0);
     if (missing > 0) {
         dprintf(log_fd, "%s: %llu lines were left out here: too many at once\n", program,

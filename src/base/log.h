@@ -57,6 +57,9 @@ void tow_log_allow(_Atomic uint32_t *lines);
 
 /* From now on a line that comes more than ten times within a second is counted, not written. */
 void tow_log_fold(void);
+/* Says how often such a line came, if it does not come any more. The next line would; call it now
+ * and then, and (`last`) before the end. */
+void tow_log_flush(bool last);
 
 /* The word written before each line ("towline", "towlined"); borrowed, must live on. */
 void tow_log_set_program(const char *name);

@@ -108,9 +108,11 @@ bool tow_retry_pause(struct tow_retry *retry, int error, int64_t deadline_ns)
     if (retry->pause_ns == 0) {
         *retry = (struct tow_retry){.began_ns = now, .pause_ns = PAUSE_MIN_NS};
     }
-    int64_t until = retry->began_ns + retry_time(error);
+    int64_t worth = retry_time(error);
+    retry->worth_ns = worth > retry->worth_ns ? worth : retry->worth_ns;
+    int64_t until = retry->began_ns + retry->worth_ns;
     until = until < deadline_ns ? until : deadline_ns;
-    if (now + retry->pause_ns >= until) {
+    if (worth == 0 || now + retry->pause_ns >= until) {
         return false;
     }
     tow_time_sleep(retry->pause_ns);

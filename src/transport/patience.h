@@ -48,6 +48,7 @@ bool tow_patience_goes_on(struct tow_patience *patience);
 #define TOW_RETRY_FULL_S 20
 struct tow_retry {
     int64_t began_ns, pause_ns;
+    int64_t worth_ns; /* how long the server is tried: as its most hopeful answer is worth */
 };
 /* Waits a while. False: the error is another one, or that was enough. */
 bool tow_retry_pause(struct tow_retry *retry, int error, int64_t deadline_ns);

@@ -5,6 +5,7 @@
 import contextlib
 import ctypes
 import errno
+import json
 import os
 import pathlib
 import shutil
@@ -357,6 +358,38 @@ def a_network_that_is_cut_is_noticed_by_both():
     program = t.build_c(HELPERS / "hold.c", ["-lcuda"], "hold")
     done = t.run(["unshare", "--net", sys.executable, HELPERS / "cut_network.py", program], 100)
     t.check(done.returncode == 0, f"{done.stdout}{done.stderr}")
+
+
+# ---- what is said, and to whom ----
+
+@t.test(60)
+def strangers_do_not_learn_paths():
+    with t.Server() as server:
+        reports = [json.loads(t.run([t.TOWLINE, "status", "-s", server.address(kind), "--json"]).stdout)[0]["report"] for kind in ("unix", "tcp")]
+        t.check("listen" in reports[0] and "pid" in reports[0], f"{reports[0]}")
+        for command in ("status", "devices"):
+            done = [t.run([t.TOWLINE, command, "-s", server.address(kind)]) for kind in ("unix", "tcp")]
+            t.equal((done[1].returncode, len(done[1].stdout.splitlines())), (0, len(done[0].stdout.splitlines())), f"{command} for strangers")
+        t.check("listen" not in reports[1] and "pid" not in reports[1] and str(server.folder) not in str(reports[1]), f"{reports[1]}")
+
+
+@t.test(60)
+def strangers_do_not_learn_why_a_worker_fails():
+    """The reason names files of the server's machine: its user reads it, everybody else is sent to the log."""
+    driver = t.build_c(HELPERS / "printing_driver.c", ["-shared", "-fPIC"], "printing_driver.so")
+    with t.Server("--idle-workers=0", device=str(driver)) as server:
+        path = server.folder / driver.name
+        path.unlink()
+        idle = server.workers()
+        os.kill(idle[0], signal.SIGKILL)
+        t.wait_until(lambda: not server.workers(), 20, "the worker that was ready is gone")
+        said = {kind: t.towline_run(server.address(kind), [sys.executable, "-c", BEGIN], env={"TOWLINE_TRANSPORT": "auto"}).stderr
+                for kind in ("unix", "tcp")}
+        report = json.loads(t.run([t.TOWLINE, "status", "-s", server.address("tcp"), "--json"]).stdout)[0]["report"]
+        t.equal((report["failure"], str(server.folder) in str(report)), ("the server's log says why", False), "the status")
+        t.check(f"could not start a worker: The driver library {path} cannot be opened" in said["unix"], said)
+        t.check("could not start a worker: the server's log says why" in said["tcp"] and str(server.folder) not in said["tcp"], said)
+        t.check(f"a worker could not start: The driver library {path} cannot be opened" in server.log(), server.log())
 
 
 if __name__ == "__main__":

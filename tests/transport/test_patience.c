@@ -159,6 +159,10 @@ static void retries_end(void **state)
     assert_in_range(tries, 4, 12);
     /* One that says that it is full is worth more. */
     assert_true(tow_retry_pause(&retry, -EUSERS, TOW_TIME_FOREVER));
+    /* One that was full closes a connection: it is full still. */
+    retry.began_ns = tow_time_now_ns() - 5 * TOW_TIME_S;
+    assert_true(tow_retry_pause(&retry, -ECONNRESET, TOW_TIME_FOREVER));
+    assert_false(tow_retry_pause(&retry, -ECONNREFUSED, TOW_TIME_FOREVER));
     retry.began_ns -= TOW_RETRY_FULL_S * TOW_TIME_S;
     assert_false(tow_retry_pause(&retry, -EUSERS, TOW_TIME_FOREVER));
     retry = (struct tow_retry){0};

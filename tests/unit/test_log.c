@@ -114,6 +114,41 @@ static void a_line_that_comes_again_is_counted(void **state)
     assert_true(counted);
 }
 
+/* However long it takes, the count is told: by the line that may be written, or by who asks. */
+static void a_count_is_not_lost(void **state)
+{
+    static _Atomic uint32_t lines;
+    size_t size;
+    bool kept = false, told = false;
+    tow_log_fold();
+    tow_log_allow(&lines);
+    for (int try = 0; try < 20 && !(kept && told); try++) {
+        lines = 200;
+        for (int i = 0; i < 13; i++) {
+            tow_log(TOW_AREA_SERVER, TOW_LOG_WARN, "much");
+        }
+        lines = 0;
+        tow_log(TOW_AREA_SERVER, TOW_LOG_WARN, "not to be written");
+        lines = 200;
+        tow_log(TOW_AREA_SERVER, TOW_LOG_WARN, "to be written");
+        char *text = written(&size);
+        kept |= strstr(text, "the line above came 3 more times\n") != NULL;
+        free(text);
+        for (int i = 0; i < 14; i++) {
+            tow_log(TOW_AREA_SERVER, TOW_LOG_WARN, "more");
+        }
+        tow_log_flush(true);
+        tow_log_flush(true);
+        text = written(&size);
+        const char *count = strstr(text, "the line above came 4 more times\n");
+        told |= count != NULL && strstr(count + 20, "the line above") == NULL;
+        free(text);
+    }
+    tow_log_allow(NULL);
+    assert_true(kept);
+    assert_true(told);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -121,6 +156,7 @@ int main(void)
         cmocka_unit_test(a_flood_of_lines_is_cut),
         cmocka_unit_test(lines_are_shared_out),
         cmocka_unit_test(a_line_that_comes_again_is_counted),
+        cmocka_unit_test(a_count_is_not_lost),
     };
     unsetenv("TOWLINE_LOG");
     unsetenv("TOWLINE_LOG_FILE");

@@ -392,10 +392,12 @@ static void listener_assign(struct server *server)
 static void refuse_waiting(struct server *server, const char *key)
 {
     char sentence[TOW_SENTENCE_MAX];
-    snprintf(sentence, sizeof sentence, "the server could not start a worker: %s",
-             server->pool.failure);
     for (struct tows_pending_conn *conn = server->door.conns; conn != NULL; conn = conn->next) {
         if (conn->state == TOW_CONN_PROGRAM && strcmp(conn->key, key) == 0) {
+            /* As in a report: it names paths of this machine. */
+            snprintf(sentence, sizeof sentence, "the server could not start a worker: %s",
+                     tows_who_rules(&conn->who, server->owner) ? server->pool.failure
+                                                               : TOW_STATUS_FAILURE_HIDDEN);
             tows_pending_conn_refuse(conn, TOW_REFUSE_FAILED, sentence);
         }
     }
@@ -424,6 +426,7 @@ static void listener_start(struct server *server)
         int error = tows_worker_pool_start(pool, conn->key, &conn->who);
         if (error < 0) {
             snprintf(pool->failure, sizeof pool->failure, "%s", strerror(-error));
+            tow_log(TOW_AREA_SERVER, TOW_LOG_WARN, "a worker cannot be started: %s", pool->failure);
             refuse_waiting(server, conn->key);
         } else {
             starting++;
@@ -762,6 +765,7 @@ static void listener_tick(struct server *server)
     server->tick_ns = tow_time_deadline(TOW_TIME_S);
     tows_worker_pool_give_lines(&server->pool);
     tows_worker_pool_press(&server->pool);
+    tow_log_flush(false);
 }
 
 static void listener_run(struct server *server)
@@ -847,6 +851,7 @@ int tows_listener_main(const struct tows_config *config, int argc, char **argv)
     if (config->private_dir[0] != '\0') {
         rmdir(config->private_dir);
     }
+    tow_log_flush(true);
     free(server.polls);
     free(server.sources);
     close(server.signals);

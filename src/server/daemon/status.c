@@ -94,16 +94,23 @@ int tows_status_write(const struct tows_status_source *source, struct tow_buf *o
     tow_json_object(&json, NULL);
     tow_json_str(&json, "version", TOWLINE_VERSION);
     tow_json_u64(&json, "protocol", TOW_PROTOCOL_MAX);
-    tow_json_i64(&json, "pid", getpid());
     tow_json_f64(&json, "uptime_s", seconds_since(source->started_ns));
-    tow_json_array(&json, "listen");
-    for (unsigned i = 0; i < source->listener_count; i++) {
-        tow_json_str(&json, NULL, source->listeners[i]->address);
+    if (source->all) {
+        /* Paths and numbers of this machine are of no use to others, but to an attacker. */
+        tow_json_i64(&json, "pid", getpid());
+        tow_json_array(&json, "listen");
+        for (unsigned i = 0; i < source->listener_count; i++) {
+            tow_json_str(&json, NULL, source->listeners[i]->address);
+        }
+        tow_json_end(&json);
     }
-    tow_json_end(&json);
     tow_json_str(&json, "backend", pool->backend);
-    tow_json_str(&json, "description", pool->description);
-    tow_json_str(&json, "failure", pool->failure);
+    /* Of a driver others learn the name, not the folder. */
+    const char *slash = source->all ? NULL : strrchr(pool->description, '/');
+    tow_json_str(&json, "description", slash == NULL ? pool->description : slash + 1);
+    tow_json_str(&json, "failure",
+                 source->all || pool->failure[0] == '\0' ? pool->failure
+                                                         : TOW_STATUS_FAILURE_HIDDEN);
     tow_json_raw(&json, "devices", pool->devices == NULL ? "[]" : pool->devices);
     tows_gauge_write(source->gauge, &json);
     tow_json_object(&json, "workers");

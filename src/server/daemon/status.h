@@ -20,6 +20,9 @@ struct tows_status_source {
     int64_t started_ns;
 };
 
+/* What others are told of why workers fail: the reason names files of this machine. */
+#define TOW_STATUS_FAILURE_HIDDEN "the server's log says why"
+
 /* Appends one JSON object. */
 int tows_status_write(const struct tows_status_source *source, struct tow_buf *out);
 

@@ -187,6 +187,7 @@ static void *monitor_client(void *arg)
     tow_time_sleep(GRACE_NS);
     tow_log(TOW_AREA_SERVER, TOW_LOG_INFO, "%s and its session has not ended: giving up on it",
             left ? "the client has gone" : "the client was told to go");
+    tow_log_flush(true);
     _exit(0);
     return NULL;
 }
@@ -491,6 +492,7 @@ int tows_worker_main(const struct tows_config *config)
     if (error == 0) {
         request.peer[sizeof request.peer - 1] = '\0';
         worker_serve(config, &backend, stats, &request, code_cache, fd);
+        tow_log_flush(true);
         /* Threads may still be inside the driver: nothing is freed by hand, the kernel does it all.
          */
         _exit(0);
