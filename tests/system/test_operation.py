@@ -392,5 +392,25 @@ def strangers_do_not_learn_why_a_worker_fails():
         t.check(f"a worker could not start: The driver library {path} cannot be opened" in server.log(), server.log())
 
 
+@t.test(60)
+def a_program_that_ends_says_for_whom_it_waits():
+    """The listener stands still, so nobody tells that the worker is gone: after 3 of the 10 s there is a word, and it is true."""
+    with t.Server() as server, held(server, "exit", TOWLINE_TRANSPORT="unix") as client:
+        worker = only_session(server)["worker_pid"]
+        os.kill(server.process.pid, signal.SIGSTOP)
+        try:
+            client.stdin.close()
+            client.stdin = None
+            line = client.stderr.readline()
+        finally:
+            os.kill(server.process.pid, signal.SIGCONT)
+        t.check(f"the server {server.address()} does not say that this program's GPU memory is free; waiting for it, " in line, line)
+        seconds = int(line.split("waiting for it, ")[1].split(" s at most")[0])
+        t.check(1 <= seconds <= 7, f"{seconds} s of the 10 s are left when 3 s have passed")
+        client.communicate(timeout=60 * t.SLOW)
+        t.equal(client.returncode, 0, "the program's exit code")
+        t.wait_until(lambda: t.gone(worker), 20, "the worker is gone")
+
+
 if __name__ == "__main__":
     t.main()

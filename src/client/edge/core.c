@@ -305,10 +305,26 @@ CUresult towc_cuDriverGetVersion(int *driverVersion)
 /* So long a program that ends waits for its workers' ends, with which its memory is free: natively
  * as long as the driver takes. */
 #define END_NS (10 * TOW_TIME_S)
+#define END_QUIET_NS (3 * TOW_TIME_S) /* of these nothing is said */
 
 /* Another thread may be inside a call and never come back: it is waited for a little, not for ever.
  */
 #define EXIT_NS (200 * TOW_TIME_MS)
+
+/* Whoever looks at a program that seems to hang should know for whom it waits. */
+static void await_end(struct towc_link *link, int64_t deadline)
+{
+    int64_t quiet = tow_time_deadline(END_QUIET_NS);
+    if (tow_line_await_end(link->line, quiet < deadline ? quiet : deadline) < 0 &&
+        !tow_time_passed(deadline)) {
+        int64_t left = tow_time_left(deadline);
+        tow_log(TOW_AREA_CLIENT, TOW_LOG_WARN,
+                "the server %s does not say that this program's GPU memory is free; waiting for "
+                "it, %d s at most",
+                link->address, (int)((left + TOW_TIME_S - 1) / TOW_TIME_S));
+        tow_line_await_end(link->line, deadline);
+    }
+}
 
 __attribute__((destructor)) static void program_ends(void)
 {
@@ -343,7 +359,7 @@ __attribute__((destructor)) static void program_ends(void)
     for (unsigned i = 0; i < towc_client_link_count(); i++) {
         struct towc_link *link = towc_client_link_at(i);
         if (atomic_load(&link->awaits_end)) {
-            tow_line_await_end(link->line, deadline);
+            await_end(link, deadline);
         }
     }
 }

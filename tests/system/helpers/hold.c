@@ -6,6 +6,7 @@
  *   hold fetch   copies 64 MiB from the device into page-locked memory for ever, asynchronously
  *   hold poll    holds 256 MiB and makes a call that waits every 20 ms
  *   hold leave   holds as much until its input ends, and ends, freeing nothing
+ *   hold exit    the same, and releases its context while it exits, as the CUDA runtime does
  *   hold launch  launches kernels for ever and waits for none
  *   hold spin    runs a kernel that never ends, and waits for it
  *   hold event   the same, and asks for an event behind it again and again
@@ -168,9 +169,17 @@ static int print_free(void)
     return 0;
 }
 
+static void release(void)
+{
+    cuDevicePrimaryCtxRelease(0);
+}
+
 int main(int argc, char **argv)
 {
     const char *mode = argc > 1 ? argv[1] : "";
+    if (strcmp(mode, "exit") == 0) {
+        atexit(release); /* before cuInit: it is called when the library's own were */
+    }
     CUdevice device;
     CUcontext context;
     TRY(cuInit(0));
@@ -189,7 +198,7 @@ int main(int argc, char **argv)
     if (strcmp(mode, "poll") == 0) {
         return hold_memory(false);
     }
-    if (strcmp(mode, "leave") == 0) {
+    if (strcmp(mode, "leave") == 0 || strcmp(mode, "exit") == 0) {
         return hold_memory(true);
     }
     if (strcmp(mode, "launch") == 0) {
