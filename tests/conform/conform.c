@@ -13,7 +13,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { LIMIT_S = 20, TIDY_LIMIT_S = 3, JOBS_MAX = 64 };
+enum { LIMIT_S = 60, TIDY_LIMIT_S = 3, JOBS_MAX = 64 };
 
 /* A shared child's output has these before and behind what a case prints. */
 #define CASE_BEGINS '\1'
