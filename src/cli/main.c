@@ -18,7 +18,7 @@ static void print_help(FILE *out)
     fprintf(out, "towline: unmodified CUDA programs on a GPU that is somewhere else.\n"
                  "\n"
                  "On the machine with the GPU:\n"
-                 "  towlined -l tcp://0.0.0.0:4837\n"
+                 "  towlined -l tcp://0.0.0.0:4837 --allow-anyone\n"
                  "On the machine without:\n"
                  "  towline run -s gpuhost -- python3 train.py\n"
                  "No GPU anywhere? This runs on the software GPU:\n"

@@ -63,6 +63,15 @@ static void flags_are_understood(void **state)
     assert_true(config.soft_memory == UINT64_C(1) << 30);
     assert_int_equal(config.socket_mode, 0660);
     assert_int_equal(config.max_sessions, 3);
+    assert_int_equal(config.allow_anyone, 0);
+    assert_int_equal(LOAD(&config, why, "--allow-anyone", "--allow-users", "ann,7",
+                          "--allow-users=bob", "--allow-groups="),
+                     TOW_CONFIG_GO);
+    assert_int_equal(config.allow_anyone, 1);
+    assert_string_equal(config.allow_users, "ann,7,bob,");
+    assert_string_equal(config.allow_groups, ",");
+    assert_int_equal(LOAD(&config, why, "--allow-anyone=0"), TOW_CONFIG_GO);
+    assert_int_equal(config.allow_anyone, 0);
     assert_int_equal(LOAD(&config, why, "--help"), TOW_CONFIG_HELP);
     assert_int_equal(LOAD(&config, why, "-V"), TOW_CONFIG_VERSION);
 }
@@ -70,8 +79,9 @@ static void flags_are_understood(void **state)
 static void wrong_flags_are_named(void **state)
 {
     static struct tows_config config;
-    static const char *const bad[] = {"--nonsense", "--soft-memory=x", "--idle-workers=100000",
-                                      "--listen",   "stray",           "--socket-mode=999"};
+    static const char *const bad[] = {
+        "--nonsense", "--soft-memory=x",   "--idle-workers=100000", "--listen",
+        "stray",      "--socket-mode=999", "--allow-anyone=2",      "--allow-anyone=yes"};
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         char why[512] = "";
         assert_true(LOAD(&config, why, bad[i]) < 0);
@@ -138,6 +148,13 @@ static void file_and_flags_together(void **state)
     assert_int_equal(tows_config_load(3, more, &config, why, sizeof why), TOW_CONFIG_GO);
     assert_int_equal(config.listen_count, 1);
     assert_string_equal(config.listen[0], "unix:///flag");
+
+    write_file(path, "allow-users = ann\nallow-users = bob, eve\n");
+    assert_int_equal(tows_config_load(2, argv, &config, why, sizeof why), TOW_CONFIG_GO);
+    assert_string_equal(config.allow_users, "ann,bob, eve,");
+    char *flags[] = {(char *)"towlined", flag, (char *)"--allow-users=flag", NULL};
+    assert_int_equal(tows_config_load(3, flags, &config, why, sizeof why), TOW_CONFIG_GO);
+    assert_string_equal(config.allow_users, "flag,");
 
     write_file(path, "idle-workers = 1\nnonsense\n");
     assert_int_equal(tows_config_load(2, argv, &config, why, sizeof why), -EINVAL);

@@ -18,11 +18,13 @@
 enum kind {
     KIND_TEXT,
     KIND_LIST,
+    KIND_WORDS, /* a list in one text; what stands several times is put together */
     KIND_COUNT,
     KIND_PATIENCE, /* seconds: 0 for ever, else PATIENCE_MIN and more */
     KIND_SIZE,
     KIND_MODE,
     KIND_CAPABILITY,
+    KIND_YES, /* 0 or 1; a flag without a value is 1 */
     KIND_SWITCH
 };
 
@@ -50,8 +52,8 @@ struct option_entry {
 static const struct option_entry entries[] = {
     {"listen", 'l', KIND_LIST, 0, AT(listen), 0, "ADDRESS",
      "Where to listen; may be given several times: unix:///PATH (or /PATH), tcp://HOST:PORT\n"
-     "(or HOST:PORT; tcp://0.0.0.0:4837 is every network this machine is on: anybody who reaches\n"
-     "the port can use the GPU). Without it: the default socket and tcp://127.0.0.1:4837."},
+     "(or HOST:PORT; tcp://0.0.0.0:4837 is every network this machine is on, and needs\n"
+     "--allow-anyone). Without it: the default socket and tcp://127.0.0.1:4837."},
     {"device", 0, KIND_TEXT, FOR_WORKER, AT(device), 0, "cuda|soft|dry|PATH",
      "cuda: the machine's own driver. soft: the software GPU. dry: a GPU whose kernels\n"
      "do nothing, to count what a program calls. PATH: a driver library to open.\n"
@@ -87,6 +89,15 @@ static const struct option_entry entries[] = {
      "Where (/var/cache/towline as root, otherwise ~/.cache/towline)."},
     {"socket-mode", 0, KIND_MODE, 0, AT(socket_mode), 0777, "MODE",
      "Permissions of unix sockets, octal (0666 as root, otherwise 0600)."},
+    {"allow-users", 0, KIND_WORDS, 0, AT(allow_users), 0, "USERS",
+     "Who may use the server through its unix sockets: names or numbers, with commas between\n"
+     "them (whoever can open a socket). With this or allow-groups nobody may over TCP, unless\n"
+     "anyone may. Root and the user who runs the server always may."},
+    {"allow-groups", 0, KIND_WORDS, 0, AT(allow_groups), 0, "GROUPS",
+     "The same, for the members of groups."},
+    {"allow-anyone", 0, KIND_YES, 0, AT(allow_anyone), 1, NULL,
+     "Whoever reaches a TCP port may use the GPU and run code on it. Without it towlined listens\n"
+     "on unix sockets and on the loopback only."},
     {"heartbeat", 0, KIND_PATIENCE, FOR_WORKER, AT(heartbeat), 3600, "SECONDS",
      "How long a machine at the other end of a network may be silent before it is given up\n"
      "(20; at least 5; 0: for ever)."},
@@ -240,8 +251,16 @@ static int config_set(struct tows_config *config, const struct option_entry *ent
         }
         snprintf(at, TOW_CONFIG_TEXT_MAX, "%s", value);
         return 0;
+    case KIND_WORDS:
+        if (strlen(at) + strlen(value) + 2 > TOW_CONFIG_WORDS_MAX) {
+            return config_complain(why, why_size, -EINVAL, "%s: the values of %s are too long",
+                                   where, entry->name);
+        }
+        snprintf(at + strlen(at), TOW_CONFIG_WORDS_MAX - strlen(at), "%s,", value);
+        return 0;
     case KIND_COUNT:
     case KIND_PATIENCE:
+    case KIND_YES:
         error = parse_count(value, 10, &number, &rest);
         break;
     case KIND_MODE:
@@ -367,11 +386,21 @@ int tows_config_read_file(struct tows_config *config, const char *path, char *wh
     return error;
 }
 
+/* Flags replace what the file says. */
+static void forget_list(struct tows_config *config, const struct option_entry *entry)
+{
+    if (entry->kind == KIND_LIST) {
+        config->listen_count = 0;
+    } else if (entry->kind == KIND_WORDS) {
+        *((char *)config + entry->at) = '\0';
+    }
+}
+
 /* Applies the flags: --config and switches alone, or all others. Stops at the first error. */
 static int walk_flags(int argc, char **argv, struct tows_config *config, bool only_config,
                       char *why, size_t why_size)
 {
-    bool listen_given = false;
+    bool given[ENTRY_COUNT] = {false};
     for (int i = 1; i < argc; i++) {
         const char *word = argv[i];
         if (strcmp(word, "--help") == 0 || strcmp(word, "-h") == 0) {
@@ -396,6 +425,9 @@ static int walk_flags(int argc, char **argv, struct tows_config *config, bool on
             return config_complain(why, why_size, -EINVAL,
                                    "there is no flag %s; towlined --help lists them", word);
         }
+        if (entry->kind == KIND_YES && value == NULL) {
+            value = "1";
+        }
         if (entry->kind != KIND_SWITCH && value == NULL) {
             if (i + 1 == argc) {
                 return config_complain(why, why_size, -EINVAL,
@@ -407,9 +439,9 @@ static int walk_flags(int argc, char **argv, struct tows_config *config, bool on
         if (is_config != only_config && !(entry->kind == KIND_SWITCH && only_config)) {
             continue;
         }
-        if (entry->kind == KIND_LIST && !listen_given) {
-            listen_given = true;
-            config->listen_count = 0; /* flags replace what the file says */
+        if (!given[entry - entries]) {
+            given[entry - entries] = true;
+            forget_list(config, entry);
         }
         int error = config_set(config, entry, value, "command line", why, why_size);
         if (error < 0) {
@@ -491,7 +523,8 @@ void tows_config_print_help(void)
     printf("towlined: lets programs on this and other machines use this machine's GPUs.\n"
            "\n"
            "  towlined                                serve this machine only\n"
-           "  towlined -l tcp://0.0.0.0:4837          serve every network this machine is on\n"
+           "  towlined -l tcp://0.0.0.0:4837 --allow-anyone\n"
+           "                                          serve whoever reaches this machine\n"
            "  towlined --device soft                  the software GPU: no hardware needed\n"
            "\n"
            "Then, on the machine without a GPU:\n"
@@ -507,7 +540,8 @@ void tows_config_print_help(void)
         if (entry->letter != 0) {
             printf("\n  -%c, --%s %s\n", entry->letter, entry->name, entry->value);
         } else {
-            printf("\n  --%s %s\n", entry->name, entry->value);
+            printf("\n  --%s%s%s\n", entry->name, entry->value == NULL ? "" : " ",
+                   entry->value == NULL ? "" : entry->value);
         }
         for (const char *line = entry->help; line != NULL;) {
             size_t length = strcspn(line, "\n");

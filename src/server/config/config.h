@@ -14,6 +14,7 @@
 enum {
     TOW_CONFIG_LISTEN_MAX = 16,
     TOW_CONFIG_TEXT_MAX = 512,
+    TOW_CONFIG_WORDS_MAX = 4096,
     TOW_CONFIG_FILE_MAX = 64 << 10,
     TOW_CONFIG_LINE_MAX = 1024,
     TOW_CONFIG_ARGS_MAX = 48,
@@ -37,9 +38,12 @@ struct tows_config {
     uint64_t code_cache;        /* bytes; 0: none is kept */
     char cache_dir[TOW_CONFIG_TEXT_MAX];
     uint64_t socket_mode;
-    uint64_t heartbeat; /* seconds that a machine on a network may be silent; 0: for ever */
-    uint64_t grace;     /* seconds that sessions have when the server is told to end */
-    uint64_t walls;     /* 1: workers give up rights, see walls.h */
+    char allow_users[TOW_CONFIG_WORDS_MAX]; /* words with commas; "": no list */
+    char allow_groups[TOW_CONFIG_WORDS_MAX];
+    uint64_t allow_anyone; /* 1: listen beyond this machine, without knowing who comes */
+    uint64_t heartbeat;    /* seconds that a machine on a network may be silent; 0: for ever */
+    uint64_t grace;        /* seconds that sessions have when the server is told to end */
+    uint64_t walls;        /* 1: workers give up rights, see walls.h */
     char log[TOW_CONFIG_TEXT_MAX];
 
     /* Flags only. */

@@ -22,6 +22,7 @@
 #include "server/door/pending_conn.h"
 #include "server/daemon/status.h"
 #include "server/daemon/systemd.h"
+#include "server/login/allow.h"
 #include "server/walls/walls.h"
 #include "wire/control.h"
 
@@ -42,6 +43,7 @@ struct source {
 
 struct server {
     struct tows_config config;
+    struct tows_allow allow;                       /* of the settings */
     int argc;                                      /* for SIGHUP */
     char **argv;                                   /* borrowed */
     struct tow_listener *listeners[LISTENERS_MAX]; /* owned */
@@ -80,6 +82,18 @@ static int add_address(struct server *server, const char *address)
     }
     server->listeners[server->listener_count++] = listener;
     return 0;
+}
+
+/* Whether all sockets may stay open with these settings. */
+static int check_open(const struct server *server, const struct tows_config *config, char *why,
+                      size_t why_size)
+{
+    int error = 0;
+    for (unsigned i = 0; i < server->listener_count && error == 0; i++) {
+        const struct tow_listener *listener = server->listeners[i];
+        error = tows_allow_listen(config, listener->fd, listener->address, why, why_size);
+    }
+    return error;
 }
 
 /* A socket that systemd opened for us; its file is systemd's to remove. */
@@ -160,6 +174,23 @@ static void accept_all(struct server *server, struct tow_listener *listener)
             tows_door_admit(&server->door, conn, places, server->config.places_per_peer);
         }
     }
+}
+
+/* Whoever says what it wants must be one who may; those who may are asked once. */
+static void listener_guard(struct server *server, struct tows_pending_conn *conn)
+{
+    char sentence[TOW_WHO_TEXT_MAX + 160];
+    if (conn->allowed || (conn->state != TOW_CONN_PROGRAM && conn->state != TOW_CONN_ASKED &&
+                          conn->state != TOW_CONN_LANE)) {
+        return;
+    }
+    conn->allowed = tows_allow_lets_in(&server->allow, conn->fd, &conn->who, server->owner);
+    if (conn->allowed) {
+        return;
+    }
+    tows_allow_explain(&conn->who, sentence, sizeof sentence);
+    tow_log(TOW_AREA_SERVER, TOW_LOG_WARN, "%s was refused: %s", conn->peer, sentence);
+    tows_pending_conn_refuse(conn, TOW_REFUSE_TOKEN, sentence);
 }
 
 static unsigned count_waiting(const struct server *server, const char *key)
@@ -440,6 +471,7 @@ static void listener_balance(struct server *server)
 {
     struct tows_worker_pool *pool = &server->pool;
     for (struct tows_pending_conn *conn = server->door.conns; conn != NULL; conn = conn->next) {
+        listener_guard(server, conn);
         if (conn->state == TOW_CONN_ASKED && conn->orders != 0) {
             take_order(server, conn);
         } else if (conn->state == TOW_CONN_ASKED) {
@@ -551,9 +583,12 @@ static void worker_failed(struct server *server, const char *key)
 static void listener_reload(struct server *server)
 {
     struct tows_config config;
+    struct tows_allow allow;
     char why[TOW_WHY_MAX];
     tows_systemd_notify("RELOADING=1");
-    if (tows_config_load(server->argc, server->argv, &config, why, sizeof why) != TOW_CONFIG_GO) {
+    if (tows_config_load(server->argc, server->argv, &config, why, sizeof why) != TOW_CONFIG_GO ||
+        tows_allow_read(&config, &allow, why, sizeof why) < 0 ||
+        check_open(server, &config, why, sizeof why) < 0) {
         tow_log(TOW_AREA_SERVER, TOW_LOG_WARN, "the settings stay as they were: %s", why);
     } else {
         if (config.listen_count != server->config.listen_count ||
@@ -568,6 +603,10 @@ static void listener_reload(struct server *server)
         config.socket_mode = server->config.socket_mode;
         config.ready_fd = server->config.ready_fd; /* closed once it was told */
         server->config = config;
+        server->allow = allow;
+        for (struct tows_pending_conn *conn = server->door.conns; conn != NULL; conn = conn->next) {
+            conn->allowed = false;
+        }
         tow_log_configure(config.log[0] == '\0' ? "info" : config.log);
         /* Workers that were started ahead have the old settings. */
         for (struct tows_worker *worker = server->pool.workers; worker != NULL;
@@ -813,6 +852,7 @@ static void listener_run(struct server *server)
 int tows_listener_main(const struct tows_config *config, int argc, char **argv)
 {
     static struct server server;
+    char why[TOW_WHY_MAX] = "";
     server.config = *config;
     server.argc = argc;
     server.argv = argv;
@@ -834,7 +874,14 @@ int tows_listener_main(const struct tows_config *config, int argc, char **argv)
         tows_walls_hide();
     }
     tows_worker_pool_init(&server.pool, &server.config);
-    error = start_listening(&server);
+    error = tows_allow_read(&server.config, &server.allow, why, sizeof why);
+    if (error == 0) {
+        error = start_listening(&server);
+        error = error < 0 ? error : check_open(&server, &server.config, why, sizeof why);
+    }
+    if (error < 0 && why[0] != '\0') {
+        tow_log(TOW_AREA_SERVER, TOW_LOG_ERROR, "%s", why);
+    }
     if (error < 0) {
         tell_ready_fd(&server, "failed", "it cannot listen");
     } else {

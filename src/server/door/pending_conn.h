@@ -32,6 +32,7 @@ struct tows_pending_conn {
     enum tows_pending_conn_state state;
     int64_t deadline_ns; /* of the state; PROGRAM: when it is told again to be patient */
     int64_t until_ns;    /* PROGRAM: when it is given up; ASKED: when old numbers must do */
+    bool allowed;        /* its peer may use this server, by the settings of now */
     bool shared;         /* it asks for shared memory, and is answered so */
     bool partial;        /* some bytes are there, too few: look again soon instead of polling */
     int64_t look_ns;     /* then: when */
