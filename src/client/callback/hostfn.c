@@ -37,10 +37,14 @@ struct entry {
     uint64_t id;
     const struct towc_context *context; /* shared: contexts are never freed */
     bool due;                           /* its turn has come: it goes when it has ended */
+    uint64_t launches, turns;           /* of graphs on its link before it; its own so far */
     struct towc_hostfn function;
 };
 
-enum { BUCKETS = 256 };
+enum {
+    BUCKETS = 256,
+    DOUBLED_MAX = 32, /* beyond that a launch may run a function as often as it likes */
+};
 
 /* Process-wide: one thread runs all functions, one after the other, as with NVIDIA's driver. An
  * entry names its context; what is outstanding is counted at the link. */
@@ -48,7 +52,9 @@ static struct {
     struct tow_mutex lock;  /* guards all here */
     pthread_cond_t changed; /* a turn was added */
     struct entry *entries[BUCKETS];
+    struct entry *dropped; /* with their contexts: the server may have sent a turn all the same */
     uint64_t last_id;
+    unsigned doubled; /* how often a graph may have come to run its functions twice as often */
     struct turn *first_turn, *last_turn;
     bool running; /* the thread was started; it lives as long as the process */
 } hostfns = {.lock = TOW_MUTEX(CLIENT_HOSTFNS), .changed = PTHREAD_COND_INITIALIZER};
@@ -75,6 +81,7 @@ static void hostfn_enlist(struct entry *entry)
     if (!entry->function.repeats && !entry->function.own) {
         atomic_fetch_add(&count->writers, 1);
     }
+    entry->launches = atomic_load(&count->launches);
     entry->id = ++hostfns.last_id;
     entry->next = hostfns.entries[entry->id % BUCKETS];
     hostfns.entries[entry->id % BUCKETS] = entry;
@@ -205,16 +212,10 @@ CUresult towc_hostfn_add(struct towc_context *context, const struct towc_hostfn 
     return runs ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 }
 
-/* Of a list that was taken out. */
-static void hostfn_drop(struct entry *entry)
+static void hostfn_drop(const struct entry *entry)
 {
-    while (entry != NULL) {
-        struct entry *next = entry->next;
-        if (entry->function.drop != NULL) {
-            entry->function.drop(entry->function.user);
-        }
-        free(entry);
-        entry = next;
+    if (entry->function.drop != NULL) {
+        entry->function.drop(entry->function.user);
     }
 }
 
@@ -226,10 +227,25 @@ static void hostfn_discard(uint64_t id)
     struct entry **at = hostfn_find(id);
     if (*at != NULL && !(*at)->due) {
         entry = hostfn_unlist(at);
-        entry->next = NULL;
     }
     tow_mutex_unlock(&hostfns.lock);
-    hostfn_drop(entry);
+    if (entry != NULL) {
+        hostfn_drop(entry);
+        free(entry);
+    }
+}
+
+/* Of a list that was taken out: only that they were there is kept. */
+static void drop_all(struct entry *gone)
+{
+    struct entry **end = &gone;
+    for (; *end != NULL; end = &(*end)->next) {
+        hostfn_drop(*end);
+    }
+    tow_mutex_lock(&hostfns.lock);
+    *end = hostfns.dropped;
+    hostfns.dropped = gone;
+    tow_mutex_unlock(&hostfns.lock);
 }
 
 void towc_hostfn_drop_context(struct towc_context *context)
@@ -248,7 +264,7 @@ void towc_hostfn_drop_context(struct towc_context *context)
         }
     }
     tow_mutex_unlock(&hostfns.lock);
-    hostfn_drop(gone);
+    drop_all(gone);
 }
 
 /* With the lock held: true if a function of the program up to an id has not ended. */
@@ -278,27 +294,70 @@ bool towc_hostfn_wait_all(struct towc_link *link, int64_t limit_ns)
     return all_ran;
 }
 
-void towc_hostfn_call(struct towc_link *link, uint64_t id, CUresult status)
+void towc_hostfn_launched(struct towc_link *link)
+{
+    atomic_fetch_add(&link->hostfns.launches, 1);
+}
+
+void towc_hostfn_doubled(void)
+{
+    tow_mutex_lock(&hostfns.lock);
+    hostfns.doubled += hostfns.doubled <= DOUBLED_MAX;
+    tow_mutex_unlock(&hostfns.lock);
+}
+
+/* With the lock held: whether a function may have another turn. Which graphs hold it is not known
+ * here; no launch runs it more often than graphs were put into others. */
+static bool is_due_again(const struct entry *entry)
+{
+    uint64_t launches = atomic_load(&entry->context->link->hostfns.launches) - entry->launches;
+    return hostfns.doubled > DOUBLED_MAX ? launches > 0
+                                         : entry->turns >> hostfns.doubled < launches;
+}
+
+/* With the lock held: takes a turn from those that the function has left; false: it has none. */
+static bool take_turn(const struct towc_link *link, uint64_t id)
+{
+    struct entry *entry = *hostfn_find(id);
+    if (entry != NULL) {
+        bool may = entry->context->link == link &&
+                   (entry->function.repeats ? is_due_again(entry) : !entry->due);
+        entry->due |= may;
+        entry->turns += may;
+        return may;
+    }
+    struct entry **at = &hostfns.dropped;
+    while (*at != NULL && ((*at)->id != id || (*at)->context->link != link)) {
+        at = &(*at)->next;
+    }
+    entry = *at;
+    if (entry != NULL) {
+        *at = entry->next;
+        free(entry);
+    }
+    return entry != NULL;
+}
+
+int towc_hostfn_call(struct towc_link *link, uint64_t id, CUresult status)
 {
     struct turn *turn = malloc(sizeof *turn);
     if (turn == NULL) {
-        towc_link_lose(link, "memory for a host function is used up");
-        return;
+        return -ENOMEM;
     }
     *turn = (struct turn){.link = link, .id = id, .status = status};
     tow_mutex_lock(&hostfns.lock);
-    struct entry *entry = *hostfn_find(id);
-    if (entry != NULL) {
-        entry->due = true;
+    bool may = take_turn(link, id);
+    if (may) {
+        *(hostfns.last_turn != NULL ? &hostfns.last_turn->next : &hostfns.first_turn) = turn;
+        hostfns.last_turn = turn;
+        pthread_cond_signal(&hostfns.changed);
     }
-    if (hostfns.last_turn != NULL) {
-        hostfns.last_turn->next = turn;
-    } else {
-        hostfns.first_turn = turn;
-    }
-    hostfns.last_turn = turn;
-    pthread_cond_signal(&hostfns.changed);
     tow_mutex_unlock(&hostfns.lock);
+    if (!may) {
+        free(turn);
+        return -EIDRM;
+    }
+    return 0;
 }
 
 /* Sends the command that puts a function into a stream, alone or (`upload` not NULL) with the copy

@@ -48,8 +48,14 @@ void towc_hostfn_drop_context(struct towc_context *context);
 /* The function of a live id. */
 bool towc_hostfn_find(uint64_t id, struct towc_hostfn *ret_function);
 
+/* A graph is about to be launched while functions are in graphs. */
+void towc_hostfn_launched(struct towc_link *link);
+/* A graph becomes part of another: a launch of that may run each function twice as often as any
+ * launch before. */
+void towc_hostfn_doubled(void);
+
 /* The server says that it is the turn of function `id`: hands it to the thread that runs them.
- * Never runs it here. */
-void towc_hostfn_call(struct towc_link *link, uint64_t id, CUresult status);
+ * Never runs it here. -EIDRM: it is no function of that link, or has no turn left. */
+int towc_hostfn_call(struct towc_link *link, uint64_t id, CUresult status);
 
 #endif

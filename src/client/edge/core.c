@@ -61,10 +61,10 @@ static void link_closes(struct towc_link *link)
     towc_completions_destroy(link->completions);
 }
 
-static void callback_came(struct towc_link *link, uint64_t id, CUresult status)
+static int callback_came(struct towc_link *link, uint64_t id, CUresult status)
 {
     towc_completion_hear(link);
-    towc_hostfn_call(link, id, status);
+    return towc_hostfn_call(link, id, status);
 }
 
 static void call_failed(uint32_t context, CUresult status)

@@ -9,6 +9,7 @@
 #include "base/log.h"
 #include "base/mutex.h"
 #include "client/stream/context.h"
+#include "client/callback/hostfn.h"
 #include "client/graph/graph_built.h"
 #include "client/code/launch.h"
 #include "client/hostmem/mirror.h"
@@ -395,6 +396,12 @@ CUresult towc_cuGraphLaunch(CUgraphExec hGraph, CUstream hStream)
         return CUDA_ERROR_INVALID_VALUE;
     }
     CUresult status = towc_mirror_push(context->link);
+    if (TOW_UNLIKELY(atomic_load_explicit(&context->link->hostfns.graphs, memory_order_relaxed))) {
+        towc_hostfn_launched(context->link);
+        if (atomic_load_explicit(&towc_captures, memory_order_relaxed) != 0) {
+            towc_hostfn_doubled(); /* perhaps into a graph that is captured */
+        }
+    }
     if (status == CUDA_SUCCESS) {
         status = towc_event_graphs_wait() ? launch_and_wait(hGraph, hStream)
                                           : towc_send_cuGraphLaunch(hGraph, hStream);

@@ -336,6 +336,7 @@ static CUresult put_params(struct tow_buf *out, const CUgraphNodeParams *p, stru
     case CU_GRAPH_NODE_TYPE_HOST:
         return put_host(out, p->host.fn, p->host.userData);
     case CU_GRAPH_NODE_TYPE_GRAPH:
+        towc_hostfn_doubled();
         tow_buf_append(out, &p->graph, sizeof p->graph);
         return CUDA_SUCCESS;
     case CU_GRAPH_NODE_TYPE_EMPTY:
@@ -783,9 +784,17 @@ CUresult towc_cuGraphAddChildGraphNode(CUgraphNode *phGraphNode, CUgraph hGraph,
     if (status != CUDA_SUCCESS) {
         return status;
     }
+    towc_hostfn_doubled();
     status = towc_send_cuGraphAddChildGraphNode((CUgraphNode)(uintptr_t)id, hGraph, dependencies,
                                                 numDependencies, childGraph);
     return graph_node_added(status, id, phGraphNode);
+}
+
+CUresult towc_cuGraphExecChildGraphNodeSetParams(CUgraphExec hGraphExec, CUgraphNode hNode,
+                                                 CUgraph childGraph)
+{
+    towc_hostfn_doubled();
+    return towc_send_cuGraphExecChildGraphNodeSetParams(hGraphExec, hNode, childGraph);
 }
 
 CUresult towc_cuGraphDestroyNode(CUgraphNode hNode)

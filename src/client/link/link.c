@@ -30,9 +30,10 @@ static void nothing_for_link(struct towc_link *link)
     (void)link;
 }
 
-static void no_callback(struct towc_link *link, uint64_t id, CUresult status)
+static int no_callback(struct towc_link *link, uint64_t id, CUresult status)
 {
     (void)link, (void)id, (void)status;
+    return -EPROTO;
 }
 
 static int no_mirror(struct towc_link *link, const uint8_t *records, size_t size)
@@ -292,7 +293,7 @@ static int take_other(struct towc_link *link, const struct tow_frame *frame)
         struct tow_callback callback;
         error = tow_callback_decode(at, frame, &callback);
         if (error == 0) {
-            towc_link_handler->callback(link, callback.id, (CUresult)callback.status);
+            error = towc_link_handler->callback(link, callback.id, (CUresult)callback.status);
         }
     } else if (frame->kind == TOW_CONTROL_NOTICE) {
         struct tow_notice notice;
@@ -356,6 +357,8 @@ static const char *loss_reason(int error)
     switch (error) {
     case -EPROTO:
         return "it sent something that cannot be understood";
+    case -EIDRM:
+        return "it broke the protocol: it called a host function that is not outstanding";
     case -ESHUTDOWN:
         return "it is shutting down";
     case -EPIPE:

@@ -65,11 +65,12 @@ struct towc_completions;
  * one: once many calls have gone out behind a function, further ones wait for their replies, which
  * are carried out beside the line. With one it is not in the way of the other threads' calls. */
 struct towc_link_hostfns {
-    atomic_uint turns;    /* are in streams and have not ended */
-    atomic_uint writers;  /* of those the program's, which may write its memory */
-    atomic_uint graphs;   /* are in graphs */
-    atomic_uint behind;   /* calls that went out while there were any */
-    pthread_cond_t ended; /* with the lock of client/callback/hostfn.c: a turn is over */
+    atomic_uint turns;         /* are in streams and have not ended */
+    atomic_uint writers;       /* of those the program's, which may write its memory */
+    atomic_uint graphs;        /* are in graphs */
+    atomic_uint behind;        /* calls that went out while there were any */
+    _Atomic uint64_t launches; /* of graphs, while functions were in any */
+    pthread_cond_t ended;      /* with the lock of client/callback/hostfn.c: a turn is over */
 };
 
 struct towc_link {
@@ -230,7 +231,7 @@ struct towc_link_handlers {
     /* Frames that the server sends unasked, for whoever reads the line: a host function's turn,
      * changes of mirrored memory (a MIRROR frame's body), what is done. Below 0: the server sent
      * something that cannot be. */
-    void (*callback)(struct towc_link *link, uint64_t id, CUresult status);
+    int (*callback)(struct towc_link *link, uint64_t id, CUresult status);
     int (*mirror)(struct towc_link *link, const uint8_t *records, size_t size);
     int (*done)(struct towc_link *link, const struct tow_done *done);
 

@@ -1,0 +1,120 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Servers that do what no server does: the client loses them, and neither writes nor runs what it should not."""
+
+import pathlib
+import struct
+import sys
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "lib"))
+import rawclient as raw  # noqa: E402
+import rogue  # noqa: E402
+import towtest as t  # noqa: E402
+
+HELPERS = pathlib.Path(__file__).resolve().parent / "helpers"
+BOTH = ("plain", "asan")
+KINDS = ("unix", "tcp")
+NOT_OUTSTANDING = "it broke the protocol: it called a host function that is not outstanding"
+
+
+def victim(address, *args, env=None):
+    """What helpers/victim.c says of its functions and its end, and what stands on stderr."""
+    program = t.build_c(HELPERS / "victim.c", ["-lcuda"])
+    done = t.run([program, *args], env=t.clean_environment(TOWLINE_SERVER=address, TOWLINE_TRANSPORT="unix",
+                                                           LD_LIBRARY_PATH=str(t.LIBCUDA.parent), **(env or {})))
+    t.equal(done.returncode, 0, f"the exit code of victim {args}\n{done.stdout}{done.stderr}")
+    return done.stdout.strip(), done.stderr
+
+
+def callback(number):
+    return raw.frame(rogue.CALLBACK, struct.pack("<QII", number, 0, 0), 0)
+
+
+def number_of(frame):
+    return struct.unpack_from("<Q", frame, 16)[0]
+
+
+@t.test(120, trees=BOTH)
+def a_host_function_is_run_once():
+    def twice(frame, _):
+        return [frame, frame] if rogue.kind_of(frame) == rogue.CALLBACK and number_of(frame) == 3 else [frame]
+    with t.Server() as server:
+        for kind in KINDS:
+            with rogue.Rogue(server, kind, twice) as proxy:
+                out, err = victim(proxy.address, "functions")
+            t.check(out in ("ran 1 1 1; lost", "ran 1 1 0; lost"), f"{kind}: {out}")
+            t.check(NOT_OUTSTANDING in err, f"{kind}: {err}")
+
+
+@t.test(120, trees=BOTH)
+def a_host_function_that_has_ended_is_not_run_again():
+    """Its second turn comes later, when its number is not known any more."""
+    def late(frame, _):
+        if rogue.kind_of(frame) == rogue.CALLBACK:
+            late.first = late.first or frame
+        elif rogue.kind_of(frame) == rogue.REPLY and late.first:
+            late.replies += 1
+            if late.replies == 20:
+                return [late.first, frame]
+        return [frame]
+    with t.Server() as server:
+        for kind in KINDS:
+            late.first, late.replies = None, 0
+            with rogue.Rogue(server, kind, late) as proxy:
+                out, err = victim(proxy.address, "functions")
+            t.equal(out, "ran 1 1 1; lost", kind)
+            t.check(NOT_OUTSTANDING in err, f"{kind}: {err}")
+
+
+@t.test(120, trees=BOTH)
+def a_number_that_was_never_given_runs_nothing():
+    for number in (0, 4, 77, 1 << 63):
+        def other(frame, _, number=number):
+            return [callback(number)] if rogue.kind_of(frame) == rogue.CALLBACK else [frame]
+        with t.Server() as server, rogue.Rogue(server, "unix", other) as proxy:
+            out, err = victim(proxy.address, "functions")
+            t.equal(out, "ran 0 0 0; lost", f"after a turn of function {number}")
+            t.check(NOT_OUTSTANDING in err, err)
+
+
+@t.test(120, trees=BOTH)
+def a_function_of_another_server_is_not_run():
+    kept = []
+
+    def keep(frame, _):
+        if rogue.kind_of(frame) == rogue.CALLBACK:
+            kept.append(frame)
+            return []
+        return [frame]
+
+    def give(frame, _):
+        return [*kept[:1], frame] if rogue.kind_of(frame) == rogue.REPLY else [frame]
+    with t.Server() as first, t.Server() as second, rogue.Rogue(first, "unix", keep) as one, \
+            rogue.Rogue(second, "unix", give) as other:
+        out, err = victim(f"{one.address},{other.address}", "other-link")
+        t.equal(out, "ran 0 0 0; lost", "a function of the first server in the second one's hands")
+        t.check(NOT_OUTSTANDING in err and other.address in err, err)
+
+
+@t.test(120, trees=BOTH)
+def a_graphs_function_runs_once_for_each_launch():
+    """No more: it is told twice of each."""
+    def twice(frame, _):
+        return [frame, frame] if rogue.kind_of(frame) == rogue.CALLBACK else [frame]
+    with t.Server() as server:
+        for kind in KINDS:
+            with rogue.Rogue(server, kind, twice) as proxy:
+                out, err = victim(proxy.address, "graphs")
+            t.check(int(out.split()[1]) <= 4 and out.endswith(" 0 0; lost"), f"{kind}: {out}")
+            t.check(NOT_OUTSTANDING in err, f"{kind}: {err}")
+
+
+@t.test(120, trees=BOTH)
+def a_function_in_graphs_of_graphs_runs_as_often_as_it_is_there():
+    with t.Server() as server:
+        for kind in KINDS:
+            t.equal(victim(server.address(kind), "nested"), ("ran 60 20 0; not lost", ""), kind)
+
+
+if __name__ == "__main__":
+    t.main()
