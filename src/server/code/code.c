@@ -44,7 +44,8 @@ struct tows_code_keeper {
 };
 
 struct code {
-    struct tow_mutex lock; /* guards the lists and all in them */
+    struct tows_session *session; /* borrowed. Fixed */
+    struct tow_mutex lock;        /* guards the lists and all in them */
     struct tows_code_image *images;
     struct upload *uploads;
     unsigned upload_count;
@@ -60,6 +61,7 @@ static void code_init(struct tows_session *session, void *state)
 {
     struct code *code = state;
     const struct tows_session_options *options = session->options;
+    code->session = session;
     tow_mutex_init(&code->lock, SERVER_CODE);
     if (options != NULL && options->code_cache != NULL) {
         int error = tows_codecache_open(options->code_cache, options->code_cache_max, &code->cache);
@@ -83,11 +85,20 @@ static struct code *code_peek(struct tows_session *session)
     return tows_session_state(session, TOW_SESSION_CODE);
 }
 
-static void image_free(struct tows_code_image *image)
+/* Bytes of an image are claimed before there is memory for them. */
+static void bytes_free(struct code *code, uint8_t *bytes, size_t size)
+{
+    if (bytes != NULL) {
+        free(bytes);
+        tows_session_unclaim(code->session, size);
+    }
+}
+
+static void image_free(struct code *code, struct tows_code_image *image)
 {
     if (image != NULL) {
         free(image->parts);
-        free(image->bytes);
+        bytes_free(code, image->bytes, image->size);
         free(image);
     }
 }
@@ -97,7 +108,7 @@ static void image_free(struct tows_code_image *image)
 static void upload_free(struct upload *upload)
 {
     if (upload != NULL) {
-        free(upload->bytes);
+        bytes_free(upload->code, upload->bytes, upload->size);
         free(upload);
     }
 }
@@ -130,9 +141,13 @@ static void upload_done(void *user, bool ok)
 static CUresult upload_begin(struct tows_session *session, struct code *code,
                              const struct tow_code_ref *ref)
 {
+    if (!tows_session_claim(session, ref->size)) {
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
     struct upload *upload = calloc(1, sizeof *upload);
     if (upload == NULL || (upload->bytes = malloc(ref->size)) == NULL) {
-        upload_free(upload);
+        tows_session_unclaim(session, ref->size);
+        free(upload);
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
     upload->transfer = ref->transfer;
@@ -200,7 +215,7 @@ static uint8_t *upload_take(struct code *code, const struct tow_code_ref *ref)
     if (memcmp(digest, ref->hash, sizeof digest) != 0) {
         tow_log(TOW_AREA_SERVER, TOW_LOG_ERROR, "an image of %llu bytes arrived damaged",
                 (unsigned long long)ref->size);
-        free(bytes);
+        bytes_free(code, bytes, ref->size);
         return NULL;
     }
     return bytes;
@@ -267,7 +282,7 @@ static struct tows_code_image *image_add(struct tows_serve *call, struct code *c
 {
     struct tows_code_image *image = calloc(1, sizeof *image);
     if (image == NULL) {
-        free(bytes);
+        bytes_free(code, bytes, ref->size);
         call->status = CUDA_ERROR_OUT_OF_MEMORY;
         return NULL;
     }
@@ -278,7 +293,7 @@ static struct tows_code_image *image_add(struct tows_serve *call, struct code *c
     image->refs = 1;
     call->status = image_prepare(image);
     if (call->status != CUDA_SUCCESS) {
-        image_free(image);
+        image_free(code, image);
         return NULL;
     }
     tow_mutex_lock(&code->lock);
@@ -289,7 +304,7 @@ static struct tows_code_image *image_add(struct tows_serve *call, struct code *c
     }
     tow_mutex_unlock(&code->lock);
     if (other != NULL) {
-        image_free(image);
+        image_free(code, image);
         return other;
     }
     tows_printf_scan_look(call->session, image);
@@ -339,9 +354,14 @@ struct tows_code_image *tows_code_take(struct tows_serve *call, bool *ret_send)
         return NULL;
     }
     uint8_t *bytes = NULL;
+    if (!tows_session_claim(call->session, ref.size)) {
+        call->status = CUDA_ERROR_OUT_OF_MEMORY;
+        return NULL;
+    }
     if (code->cache != NULL && tows_codecache_get(code->cache, ref.hash, ref.size, &bytes) == 0) {
         return image_add(call, code, &ref, bytes);
     }
+    tows_session_unclaim(call->session, ref.size);
     call->status = upload_begin(call->session, code, &ref);
     *ret_send = call->status == CUDA_SUCCESS;
     return NULL;
@@ -373,7 +393,7 @@ void tows_code_unref(struct tows_session *session, struct tows_code_image *image
     }
     tow_mutex_unlock(&code->lock);
     if (last) {
-        image_free(image);
+        image_free(code, image);
     }
 }
 
@@ -595,7 +615,7 @@ static void code_fini(struct tows_session *session, void *state)
     }
     while (code->images != NULL) {
         struct tows_code_image *next = code->images->next;
-        image_free(code->images);
+        image_free(code, code->images);
         code->images = next;
     }
     while (code->uploads != NULL) {

@@ -81,6 +81,14 @@ static const struct option_entry entries[] = {
      "the place of one that was answered, or of the peer that has most."},
     {"places-per-peer", 0, KIND_COUNT, 0, AT(places_per_peer), 65536, "N",
      "How many of these places one peer may have (64; 0: all)."},
+    {"session-memory", 0, KIND_SIZE, FOR_WORKER, AT(session_memory), UINT64_C(1) << 44, "SIZE",
+     "Host memory that the worker of a program may hold, beside that of a software GPU (half of\n"
+     "the machine's, at least 4G). Beyond, calls fail, or the session ends."},
+    {"memory", 0, KIND_SIZE, 0, AT(memory), UINT64_C(1) << 44, "SIZE",
+     "Host memory that all workers together may hold, with that of software GPUs (four fifths of\n"
+     "the machine's). Beyond, a session of the peer that holds most ends."},
+    {"memory-per-peer", 0, KIND_SIZE, 0, AT(memory_per_peer), UINT64_C(1) << 44, "SIZE",
+     "The same for one peer (three quarters of memory)."},
     {"lanes", 0, KIND_COUNT, FOR_WORKER, AT(lanes), TOW_LANES_MAX, "N",
      "Further connections for large copies that a program may open (7; 0: none)."},
     {"code-cache", 0, KIND_SIZE, FOR_WORKER, AT(code_cache), UINT64_C(1) << 44, "SIZE",

@@ -34,6 +34,9 @@ struct tows_config {
     uint64_t sessions_per_peer; /* 0: three quarters of them */
     uint64_t places;            /* connections that no worker has yet */
     uint64_t places_per_peer;   /* of these; 0: all */
+    uint64_t session_memory;    /* bytes of host memory; 0, as below: a share of the machine's */
+    uint64_t memory;            /* of all sessions */
+    uint64_t memory_per_peer;   /* of those of one peer */
     uint64_t lanes;             /* further connections that a session may have for bulk data */
     uint64_t code_cache;        /* bytes; 0: none is kept */
     char cache_dir[TOW_CONFIG_TEXT_MAX];

@@ -34,6 +34,7 @@ struct mirror {
     uint64_t base, size;
     uint8_t *known;   /* owned; NULL in the program's own process, or if the client fetches */
     bool mapped;      /* we made the mapping */
+    uint64_t claimed; /* bytes of the session's, see tows_session_claim */
     bool managed;     /* the driver's; else registered with it */
     uint32_t context; /* registered: where */
     bool fetched;     /* the client asks for what it looks at (FETCH): nothing is sent unasked */
@@ -65,12 +66,13 @@ struct mirror_state {
     uint8_t *fetched;           /* owned, the side thread's: what is on its way to the client */
 };
 
-static void mirror_drop(struct mirror *m)
+static void mirror_drop(struct tows_session *session, struct mirror *m)
 {
     if (m->mapped) {
         munmap((void *)(uintptr_t)m->base, m->size);
     }
     free(m->known);
+    tows_session_unclaim(session, m->claimed);
     free(m);
 }
 
@@ -83,7 +85,7 @@ static void mirrors_fini(struct tows_session *session, void *state)
         if (!m->managed) {
             tow_drive(session->driver, cuMemHostUnregister)((void *)(uintptr_t)m->base);
         }
-        mirror_drop(m);
+        mirror_drop(session, m);
     }
     while (mirrors->managed != NULL) {
         struct managed *next = mirrors->managed->next;
@@ -139,7 +141,8 @@ static void mirror_unlist(struct mirror_state *state, struct mirror *m)
 
 /* With the lock held: what is in the way of a new one. Managed memory that was freed without a word
  * of the mirror makes way, since the driver gave its addresses out again. */
-static bool make_way(struct mirror_state *state, uint64_t base, uint64_t size)
+static bool make_way(struct tows_session *session, struct mirror_state *state, uint64_t base,
+                     uint64_t size)
 {
     struct mirror *m = (struct mirror *)tow_tree_floor(&state->mirrors, base + size - 1);
     while (m != NULL && m->base + m->size > base) {
@@ -147,7 +150,7 @@ static bool make_way(struct mirror_state *state, uint64_t base, uint64_t size)
             return false;
         }
         mirror_unlist(state, m);
-        mirror_drop(m);
+        mirror_drop(session, m);
         m = (struct mirror *)tow_tree_floor(&state->mirrors, base + size - 1);
     }
     return true;
@@ -167,22 +170,27 @@ static int mirror_enlist(struct tows_session *session, struct mirror made)
 {
     struct mirror_state *state = state_of(session);
     struct mirror *m = malloc(sizeof *m);
-    if (state == NULL || m == NULL) {
+    bool known = !session->options->in_process && !made.fetched;
+    /* What is mapped was claimed by who did. */
+    made.claimed = known ? made.size : 0;
+    if (state == NULL || m == NULL || !tows_session_claim(session, made.claimed)) {
         free(m);
         return -ENOMEM;
     }
-    if (!session->options->in_process && !made.fetched) {
+    if (known) {
         made.known = calloc(1, made.size);
         if (made.known == NULL) {
+            tows_session_unclaim(session, made.claimed);
             free(m);
             return -ENOMEM;
         }
     }
+    made.claimed += made.mapped ? made.size : 0;
     *m = made;
     tow_mutex_lock(&state->lock);
     bool room = state->count < MIRRORS_MAX &&
                 (!m->managed || is_managed(state, m->base, m->size)) &&
-                make_way(state, m->base, m->size) &&
+                make_way(session, state, m->base, m->size) &&
                 (state->probe[0] >= 0 || pipe2(state->probe, O_CLOEXEC | O_NONBLOCK) == 0);
     if (room) {
         m->serial = ++state->serials;
@@ -199,6 +207,7 @@ static int mirror_enlist(struct tows_session *session, struct mirror made)
     }
     tow_mutex_unlock(&state->lock);
     if (!room) {
+        tows_session_unclaim(session, known ? m->size : 0);
         free(m->known);
         free(m);
     }
@@ -234,14 +243,15 @@ CUresult tows_mirror_add_managed(struct tows_session *session, uint64_t base, ui
 
 /* With the lock held: no command finds mirrors of [base, base + size) any more, and nobody sends or
  * takes changes of them. */
-static void unlist_range(struct mirror_state *state, uint64_t base, uint64_t size)
+static void unlist_range(struct tows_session *session, struct mirror_state *state, uint64_t base,
+                         uint64_t size)
 {
     struct mirror *m = (struct mirror *)tow_tree_floor(&state->mirrors, base + size - 1);
     while (m != NULL && m->base + m->size > base) {
         uint64_t below = m->base;
         if (m->managed) {
             mirror_unlist(state, m);
-            mirror_drop(m);
+            mirror_drop(session, m);
         }
         m = below > base ? (struct mirror *)tow_tree_floor(&state->mirrors, below - 1) : NULL;
     }
@@ -267,7 +277,7 @@ void tows_mirror_forget_managed(struct tows_session *session, const struct tows_
                    : gone->address != 0
                        ? m->owner == 0 && m->base == gone->address
                        : m->context == gone->context || (gone->and_none && m->context == 0)) {
-            unlist_range(state, m->base, m->size);
+            unlist_range(session, state, m->base, m->size);
             *at = m->next;
             free(m);
             any = true;
@@ -342,6 +352,10 @@ void tows_serve_cuMemHostGetDevicePointer_v2(struct tows_serve *call)
     }
     void *at = (void *)(uintptr_t)base;
     bool map = !call->session->options->in_process;
+    if (map && !tows_session_claim(call->session, size)) {
+        call->status = CUDA_ERROR_OUT_OF_MEMORY;
+        return;
+    }
     if (map) {
         at = mmap(at, size, PROT_READ | PROT_WRITE,
                   MAP_SHARED | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0);
@@ -352,6 +366,7 @@ void tows_serve_cuMemHostGetDevicePointer_v2(struct tows_serve *call)
             tow_log(TOW_AREA_SERVER, TOW_LOG_WARN,
                     "the client's address 0x%llx is in use in the worker",
                     (unsigned long long)base);
+            tows_session_unclaim(call->session, size);
             call->status = CUDA_ERROR_NOT_SUPPORTED;
             return;
         }
@@ -368,6 +383,7 @@ void tows_serve_cuMemHostGetDevicePointer_v2(struct tows_serve *call)
     }
     if (call->status != CUDA_SUCCESS && map) {
         munmap(at, size);
+        tows_session_unclaim(call->session, size);
     }
 }
 
@@ -382,7 +398,7 @@ static void mirror_retire(struct tows_session *session, struct mirror *m)
     tow_mutex_lock(&state->lock);
     mirror_unlist(state, m);
     tow_mutex_unlock(&state->lock);
-    mirror_drop(m);
+    mirror_drop(session, m);
 }
 
 static void retire_later(struct tows_session *session, struct tows_hold_ending *ending)
@@ -413,7 +429,7 @@ void tows_serve_cuMemHostUnregister(struct tows_serve *call)
             /* The memory is the driver's and stays: whoever frees it waits for those who found it.
              */
             mirror_unlist(state, found);
-            mirror_drop(found);
+            mirror_drop(session, found);
         } else if (found != NULL) {
             found->ending = true;
         }

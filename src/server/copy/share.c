@@ -374,6 +374,7 @@ void tows_serve_cuMemHostAlloc(struct tows_serve *call)
     } else if (call->status == CUDA_SUCCESS) {
         call->status = CUDA_ERROR_OUT_OF_MEMORY;
     }
+    call->session->stats->shared += call->status == CUDA_SUCCESS ? share.size : 0;
     tow_mutex_unlock(&state->lock);
     if (call->status != CUDA_SUCCESS) {
         munmap((void *)(uintptr_t)share.base, share.size);
@@ -395,6 +396,7 @@ static CUresult end_share(struct tows_session *session, const struct share *shar
         status = tow_drive(session->driver, cuMemHostUnregister)((void *)(uintptr_t)share->base);
     }
     munmap((void *)(uintptr_t)share->base, share->size);
+    session->stats->shared -= share->size;
     return status;
 }
 

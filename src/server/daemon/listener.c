@@ -30,6 +30,7 @@ enum {
     LISTENERS_MAX = TOW_CONFIG_LISTEN_MAX + 16, /* as many may come from systemd */
     STATUS_MAX = 1 << 20,
     NUMBERS_MS = 200, /* how long a report may wait for new numbers of the GPUs */
+    LOOK_MS = 100,    /* how often sessions that grow are looked at */
     STARTS_MIN = 4,   /* workers that may start at once; more where there are more cores */
     MONITOR_MS = 500, /* how often a monitored process is asked for where there are no pidfds */
 };
@@ -63,6 +64,8 @@ struct server {
     int64_t ending_ns; /* was told to end: when the sessions that are left end; 0: was not */
     int64_t started_ns;
     int64_t tick_ns;      /* when listener_tick has something to do again */
+    int64_t look_ns;      /* when sessions are looked at again */
+    int64_t looked_ns;    /* when they were */
     struct pollfd *polls; /* owned, as are the sources */
     struct source *sources;
     unsigned poll_room;
@@ -269,11 +272,22 @@ static void take_order(struct server *server, struct tows_pending_conn *conn)
     }
 }
 
+/* What sessions hold is looked at every second, and more often while some grow. */
+static void listener_look(struct server *server)
+{
+    bool grows = tows_usage_look(&server->pool);
+    server->looked_ns = tow_time_now_ns();
+    server->look_ns = tow_time_deadline(grows ? LOOK_MS * TOW_TIME_MS : TOW_TIME_S);
+}
+
 static void answer_status(struct server *server, struct tows_pending_conn *conn)
 {
     if (conn->present) {
         tows_pending_conn_report(conn, "{}", 2);
         return;
+    }
+    if (tow_time_now_ns() - server->looked_ns > LOOK_MS * TOW_TIME_MS) {
+        listener_look(server); /* and not for each of many who ask */
     }
     struct tows_status_source source = {
         .pool = &server->pool,
@@ -602,6 +616,7 @@ static void listener_reload(struct server *server)
         config.listen_count = server->config.listen_count;
         config.socket_mode = server->config.socket_mode;
         config.ready_fd = server->config.ready_fd; /* closed once it was told */
+        tows_usage_defaults(&config);
         server->config = config;
         server->allow = allow;
         for (struct tows_pending_conn *conn = server->door.conns; conn != NULL; conn = conn->next) {
@@ -762,8 +777,9 @@ static unsigned fill_polls(struct server *server, int *ret_timeout_ms)
         count = add_poll(server, count, server->listeners[i]->fd, POLLIN,
                          (struct source){.listener = server->listeners[i]});
     }
-    if (server->pool.workers != NULL && server->tick_ns < wake_ns) {
-        wake_ns = server->tick_ns;
+    if (server->pool.workers != NULL) {
+        int64_t moment = server->tick_ns < server->look_ns ? server->tick_ns : server->look_ns;
+        wake_ns = moment < wake_ns ? moment : wake_ns;
     }
     if (server->ending_ns != 0 && server->ending_ns < wake_ns) {
         wake_ns = server->ending_ns;
@@ -811,6 +827,9 @@ static void listener_run(struct server *server)
 {
     while (!server->stop) {
         listener_tick(server);
+        if (tow_time_passed(server->look_ns)) {
+            listener_look(server);
+        }
         listener_balance(server);
         tows_door_sweep(&server->door);
         if (listener_make_room(server) < 0) {
@@ -854,6 +873,7 @@ int tows_listener_main(const struct tows_config *config, int argc, char **argv)
     static struct server server;
     char why[TOW_WHY_MAX] = "";
     server.config = *config;
+    tows_usage_defaults(&server.config);
     server.argc = argc;
     server.argv = argv;
     server.monitored = -1;

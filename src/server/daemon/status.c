@@ -13,7 +13,17 @@ static double seconds_since(int64_t moment_ns)
     return (double)(tow_time_now_ns() - moment_ns) / (double)TOW_TIME_S;
 }
 
-static void write_session(struct tow_json *json, const struct tows_worker *worker)
+/* A limit beside what is used of it. */
+static void write_limit(struct tow_json *json, const char *name, uint64_t used, uint64_t limit)
+{
+    tow_json_object(json, name);
+    tow_json_u64(json, "used", used);
+    tow_json_u64(json, "limit", limit);
+    tow_json_end(json);
+}
+
+static void write_session(struct tow_json *json, const struct tows_worker *worker,
+                          const struct tows_config *config)
 {
     const struct tows_session_stats *stats = worker->stats;
     char client[sizeof stats->client + 1] = "";
@@ -41,6 +51,9 @@ static void write_session(struct tow_json *json, const struct tows_worker *worke
     tow_json_u64(json, "bytes_out", stats->bytes_out);
     tow_json_f64(json, "age_s", seconds_since(worker->since_ns));
     tow_json_i64(json, "worker_pid", worker->pid);
+    tow_json_object(json, "limits");
+    write_limit(json, "session-memory", worker->usage.host, config->session_memory);
+    tow_json_end(json);
     tow_json_end(json);
 }
 
@@ -86,6 +99,19 @@ static void write_others(struct tow_json *json, const struct tows_status_source 
     tow_json_end(json);
 }
 
+/* Those of the machine, and of the peer who asks; named as the settings are. */
+static void write_limits(struct tow_json *json, const struct tows_status_source *source)
+{
+    const struct tows_config *config = source->config;
+    tow_json_object(json, "limits");
+    write_limit(json, "max-sessions", tows_worker_pool_count(source->pool, TOW_WORKER_BUSY, NULL),
+                config->max_sessions);
+    write_limit(json, "memory", tows_usage_memory(source->pool, NULL), config->memory);
+    write_limit(json, "memory-per-peer", tows_usage_memory(source->pool, &source->who),
+                config->memory_per_peer);
+    tow_json_end(json);
+}
+
 int tows_status_write(const struct tows_status_source *source, struct tow_buf *out)
 {
     const struct tows_worker_pool *pool = source->pool;
@@ -123,10 +149,11 @@ int tows_status_write(const struct tows_status_source *source, struct tow_buf *o
         tow_json_u64(&json, "draining", 1);
     }
     tow_json_u64(&json, "max_sessions", source->config->max_sessions);
+    write_limits(&json, source);
     tow_json_array(&json, "sessions");
     for (const struct tows_worker *worker = pool->workers; worker != NULL; worker = worker->next) {
         if (worker->state == TOW_WORKER_BUSY && status_shows(source, worker)) {
-            write_session(&json, worker);
+            write_session(&json, worker, source->config);
         }
     }
     tow_json_end(&json);

@@ -15,6 +15,7 @@
 
 #include "server/config/config.h"
 #include "server/pool/export_registry.h"
+#include "server/pool/usage.h"
 #include "server/login/who.h"
 #include "server/session/session.h"
 #include "transport/transport.h"
@@ -48,6 +49,7 @@ struct tows_worker {
     char transport[16];
     int64_t since_ns; /* of the state */
     int64_t end_ns;   /* BUSY: it was told to end, and is ended then; 0: it was not */
+    struct tows_usage usage;
 };
 
 struct tows_worker_pool {

@@ -23,6 +23,27 @@ static _Thread_local struct {
     unsigned ended; /* the session's contexts_ended then */
 } current;
 
+bool tows_session_claim(struct tows_session *session, uint64_t size)
+{
+    uint64_t most = session->options->memory_max;
+    /* What the worker holds that nobody claimed leaves less; it was looked at a moment ago. */
+    if (most != 0 && (size > most || session->stats->host > most - size)) {
+        return false;
+    }
+    uint64_t claimed = session->claimed;
+    do {
+        if (most != 0 && claimed > most - size) {
+            return false;
+        }
+    } while (!atomic_compare_exchange_weak(&session->claimed, &claimed, claimed + size));
+    return true;
+}
+
+void tows_session_unclaim(struct tows_session *session, uint64_t size)
+{
+    atomic_fetch_sub(&session->claimed, size);
+}
+
 int tows_session_init(struct tows_session *session)
 {
     tows_completion_init(&session->completion);

@@ -27,6 +27,8 @@ enum { TOW_STATS_GPUS_MAX = 16 };
 /* What `towline status` shows; lives in memory shared with the listener. */
 struct tows_session_stats {
     _Atomic uint64_t calls, replies, bytes_in, bytes_out, memory;
+    _Atomic uint64_t shared; /* bytes of the client's own memory that it has in common with us */
+    _Atomic uint64_t host;   /* host memory that the worker holds: the listener has looked */
     _Atomic uint32_t client_pid;
     _Atomic uint32_t lanes; /* 1: the session takes further connections */
     _Atomic uint32_t lines; /* that this worker may write to the log: the listener gives them */
@@ -55,6 +57,7 @@ struct tows_session_options {
     int64_t handshake_ns;             /* how long the client's hello may take; 0: 10 s */
     const char *code_cache;           /* folder; NULL: none is kept */
     uint64_t code_cache_max;          /* bytes */
+    uint64_t memory_max;              /* bytes of host memory that it may claim; 0: any */
     uint64_t silence_ms;              /* on a network: how long a machine may be silent; 0: ever */
     unsigned lanes;                   /* further connections for bulk data; 0: none */
     /* Waits for the next of them, of which nothing was read yet; -EPIPE: none will come. NULL:
@@ -173,6 +176,7 @@ struct tows_session {
         _Atomic uint64_t overtakes;
     } side; /* run/side.c's */
 
+    _Atomic uint64_t claimed;  /* see tows_session_claim */
     atomic_bool shares_events; /* other sessions may wait for events that this one recorded */
     atomic_uint
         printers;   /* images that print, or were not looked through yet; code/printf_scan.c's */
@@ -198,6 +202,11 @@ static inline void *tows_session_state(struct tows_session *session,
 void *tows_session_make_state(struct tows_session *session, const struct tows_family_ops *ops);
 /* The session has ended: ends them all, in the order of their numbers. */
 void tows_session_end_states(struct tows_session *session);
+
+/* Host memory of a size that the client chose is claimed before it is asked for. False: that would
+ * be more than the session may have, and the answer is CUDA_ERROR_OUT_OF_MEMORY. */
+bool tows_session_claim(struct tows_session *session, uint64_t size);
+void tows_session_unclaim(struct tows_session *session, uint64_t size);
 
 /* Makes what every session has, in a struct of zeros; 0 or -ENOMEM. */
 int tows_session_init(struct tows_session *session);

@@ -1,0 +1,114 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Reads /proc and the files of control groups. */
+#include "server/pool/machine.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum {
+    FILE_MAX = 4096, /* of /proc/PID/status, and of the list of control groups */
+    PATH_SIZE = 1024,
+};
+
+/* Reads a small file as text; -Exxx. One read is enough for files that the kernel makes up. */
+static int machine_read(const char *path, char ret_text[FILE_MAX])
+{
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0) {
+        return -errno;
+    }
+    ssize_t got = read(fd, ret_text, FILE_MAX - 1);
+    int error = got < 0 ? -errno : 0;
+    close(fd);
+    ret_text[got < 0 ? 0 : got] = '\0';
+    return error;
+}
+
+/* ---- control groups ---- */
+
+/* The least of the group's and of those that it is in: `path` below `folder`. */
+static uint64_t least_of(const char *folder, char *path, const char *file)
+{
+    uint64_t least = UINT64_MAX;
+    for (;;) {
+        char name[2 * PATH_SIZE + 64], text[FILE_MAX];
+        snprintf(name, sizeof name, "%s%s/%s", folder, path, file);
+        /* "max" is no number, and as large as can be. */
+        if (machine_read(name, text) == 0 && text[0] >= '0' && text[0] <= '9') {
+            uint64_t bytes = strtoull(text, NULL, 10);
+            least = bytes < least ? bytes : least;
+        }
+        char *slash = strrchr(path, '/');
+        if (slash == NULL) {
+            return least;
+        }
+        *slash = '\0';
+    }
+}
+
+uint64_t tows_machine_group_memory(const char *list, const char *root)
+{
+    char text[FILE_MAX], folder[PATH_SIZE];
+    uint64_t least = UINT64_MAX;
+    if (machine_read(list, text) < 0) {
+        return least;
+    }
+    char *rest;
+    for (char *line = strtok_r(text, "\n", &rest); line != NULL;
+         line = strtok_r(NULL, "\n", &rest)) {
+        /* "0::/path", or with the first version "4:memory:/path" */
+        char *kind = strchr(line, ':');
+        char *path = kind != NULL ? strchr(kind + 1, ':') : NULL;
+        if (path == NULL || strlen(path) >= PATH_SIZE) {
+            continue;
+        }
+        *path++ = '\0';
+        bool second = kind[1] == '\0';
+        if (!second && strcmp(kind + 1, "memory") != 0) {
+            continue;
+        }
+        if (strcmp(path, "/") == 0) {
+            path[0] = '\0';
+        }
+        snprintf(folder, sizeof folder, "%s%s", root, second ? "" : "/memory");
+        uint64_t bytes = least_of(folder, path, second ? "memory.max" : "memory.limit_in_bytes");
+        least = bytes < least ? bytes : least;
+    }
+    return least;
+}
+
+uint64_t tows_machine_memory(void)
+{
+    uint64_t all = (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE);
+    uint64_t group = tows_machine_group_memory("/proc/self/cgroup", "/sys/fs/cgroup");
+    return group < all ? group : all;
+}
+
+/* ---- processes ---- */
+
+static uint64_t number_after(const char *text, const char *name)
+{
+    const char *at = strstr(text, name);
+    return at != NULL ? strtoull(at + strlen(name), NULL, 10) : 0;
+}
+
+int tows_machine_look(pid_t pid, struct tows_machine_process *ret_process)
+{
+    char path[64], text[FILE_MAX];
+    snprintf(path, sizeof path, "/proc/%d/status", (int)pid);
+    int error = machine_read(path, text);
+    if (error < 0) {
+        return error;
+    }
+    *ret_process = (struct tows_machine_process){
+        .anonymous = number_after(text, "\nRssAnon:") << 10,
+        .shared = number_after(text, "\nRssShmem:") << 10,
+        .threads = (unsigned)number_after(text, "\nThreads:"),
+    };
+    return 0;
+}

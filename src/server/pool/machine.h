@@ -1,0 +1,23 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* How much of this machine the server may use, as the kernel says. */
+#ifndef TOW_SERVER_MACHINE_H
+#define TOW_SERVER_MACHINE_H
+
+#include <stdint.h>
+#include <sys/types.h>
+
+/* Host memory: all of it, or what the control groups leave that this process is in. */
+uint64_t tows_machine_memory(void);
+/* The least that control groups leave: `list` is a file as /proc/self/cgroup, `root` where they are
+ * mounted. UINT64_MAX: they say nothing. */
+uint64_t tows_machine_group_memory(const char *list, const char *root);
+
+/* What a process holds, in bytes of host memory: its own (private), and shared with others. */
+struct tows_machine_process {
+    uint64_t anonymous, shared;
+    unsigned threads;
+};
+/* 0, or why /proc does not tell; a process that has ended holds nothing. */
+int tows_machine_look(pid_t pid, struct tows_machine_process *ret_process);
+
+#endif

@@ -1,0 +1,207 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Measures workers, and chooses which of them end. */
+#include "server/pool/usage.h"
+
+#include <stdio.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "server/pool/machine.h"
+#include "server/pool/worker_pool.h"
+
+#define SESSION_MIN (UINT64_C(4) << 30) /* of session-memory, where nobody sets it */
+#define GROWS_MIN (UINT64_C(1) << 20)   /* less in one look is nothing to look again for */
+
+enum { QUIET_MAX = 3 }; /* a session that does nothing is looked at every 2^3 s */
+
+void tows_usage_defaults(struct tows_config *config)
+{
+    uint64_t machine = tows_machine_memory();
+    if (config->session_memory == 0) {
+        config->session_memory = machine / 2 > SESSION_MIN ? machine / 2 : SESSION_MIN;
+    }
+    if (config->memory == 0) {
+        config->memory = machine - machine / 5;
+    }
+    if (config->memory_per_peer == 0) {
+        bool private = config->private_dir[0] != '\0';
+        config->memory_per_peer = private ? config->memory : config->memory - config->memory / 4;
+    }
+}
+
+/* ---- measuring ---- */
+
+static uint64_t memory_without(uint64_t all, uint64_t part)
+{
+    return all > part ? all - part : 0;
+}
+
+/* What the software GPU has given out, which is host memory. */
+static uint64_t device_memory(const struct tows_session_stats *stats)
+{
+    uint64_t sum = 0;
+    for (unsigned i = 0; i < stats->used_count && i < TOW_STATS_GPUS_MAX; i++) {
+        sum += stats->used[i];
+    }
+    return sum;
+}
+
+/* Whether it has changed, or may have: a worker in its client's hands says what it likes. */
+static bool is_due(struct tows_worker *worker)
+{
+    struct tows_usage *usage = &worker->usage;
+    uint64_t seen = worker->stats->calls + worker->stats->bytes_in;
+    bool same = seen == usage->seen;
+    if (same && !tow_time_passed(usage->look_ns)) {
+        return false;
+    }
+    usage->seen = seen;
+    usage->quiet = !same ? 0 : usage->quiet < QUIET_MAX ? usage->quiet + 1 : QUIET_MAX;
+    usage->look_ns = tow_time_deadline(TOW_TIME_S << usage->quiet);
+    return true;
+}
+
+/* True: it grows. */
+static bool usage_measure(struct tows_worker *worker)
+{
+    static bool told;
+    struct tows_usage *usage = &worker->usage;
+    struct tows_machine_process process;
+    int error = tows_machine_look(worker->pid, &process);
+    if (error < 0) {
+        if (!told) {
+            tow_log(TOW_AREA_SERVER, TOW_LOG_WARN,
+                    "/proc does not say what workers hold, so that session-memory, memory and "
+                    "memory-per-peer do not hold: mount it without hidepid");
+        }
+        told = true;
+        return false;
+    }
+    uint64_t before = usage->memory;
+    /* What its program shares with it is the program's own. */
+    usage->memory = process.anonymous + memory_without(process.shared, worker->stats->shared);
+    usage->host = memory_without(usage->memory, device_memory(worker->stats));
+    worker->stats->host = usage->host;
+    return usage->memory > before + GROWS_MIN;
+}
+
+/* ---- who goes ---- */
+
+static bool is_counted(const struct tows_worker *worker)
+{
+    return worker->state == TOW_WORKER_BUSY && worker->end_ns == 0;
+}
+
+uint64_t tows_usage_memory(const struct tows_worker_pool *pool, const struct tows_who *who)
+{
+    uint64_t sum = 0;
+    for (const struct tows_worker *worker = pool->workers; worker != NULL; worker = worker->next) {
+        bool wanted = is_counted(worker) && (who == NULL || tows_who_same(&worker->who, who));
+        sum += wanted ? worker->usage.memory : 0;
+    }
+    return sum;
+}
+
+struct peer {
+    const struct tows_who *who; /* borrowed from a worker; NULL: nobody */
+    uint64_t memory;
+    unsigned sessions;
+};
+
+/* The peer that holds most. */
+static struct peer largest_peer(const struct tows_worker_pool *pool)
+{
+    struct peer largest = {0};
+    for (const struct tows_worker *first = pool->workers; first != NULL; first = first->next) {
+        struct peer peer = {.who = &first->who};
+        const struct tows_worker *other = is_counted(first) ? pool->workers : NULL;
+        for (; other != NULL; other = other->next) {
+            if (is_counted(other) && tows_who_same(&other->who, peer.who)) {
+                peer.memory += other->usage.memory;
+                peer.sessions++;
+            }
+        }
+        if (peer.memory > largest.memory) {
+            largest = peer;
+        }
+    }
+    return largest;
+}
+
+/* Of a peer that holds too much, or most: the youngest session that holds half of an equal share at
+ * least. Who has worked for long loses most, and many small ones do not drive out the one that was
+ * there before them. */
+static struct tows_worker *usage_choose(const struct tows_worker_pool *pool,
+                                        const struct peer *peer)
+{
+    struct tows_worker *chosen = NULL;
+    uint64_t least = peer->sessions > 0 ? peer->memory / peer->sessions / 2 : 0;
+    for (struct tows_worker *worker = pool->workers; worker != NULL; worker = worker->next) {
+        if (is_counted(worker) && tows_who_same(&worker->who, peer->who) &&
+            worker->usage.memory >= least &&
+            (chosen == NULL || worker->session > chosen->session)) {
+            chosen = worker;
+        }
+    }
+    return chosen;
+}
+
+#define MIB(bytes) ((unsigned long long)((bytes) >> 20))
+
+static void end_those_alone(struct tows_worker_pool *pool)
+{
+    uint64_t most = pool->config->session_memory;
+    char why[200];
+    for (struct tows_worker *worker = pool->workers; worker != NULL; worker = worker->next) {
+        if (is_counted(worker) && worker->usage.host > most) {
+            snprintf(why, sizeof why,
+                     "it holds %llu MiB of host memory there, and a session may have %llu MiB "
+                     "(session-memory)",
+                     MIB(worker->usage.host), MIB(most));
+            tows_worker_pool_dismiss(worker, why);
+        }
+    }
+}
+
+/* One at a time: its memory is not counted any more, and comes back soon. */
+static void end_those_together(struct tows_worker_pool *pool)
+{
+    const struct tows_config *config = pool->config;
+    uint64_t all;
+    char why[256], text[TOW_WHO_TEXT_MAX];
+    while ((all = tows_usage_memory(pool, NULL)) > config->memory_per_peer ||
+           all > config->memory) {
+        struct peer peer = largest_peer(pool);
+        struct tows_worker *worker = peer.who != NULL ? usage_choose(pool, &peer) : NULL;
+        if (worker == NULL || (all <= config->memory && peer.memory <= config->memory_per_peer)) {
+            return;
+        }
+        if (peer.memory > config->memory_per_peer) {
+            snprintf(why, sizeof why,
+                     "the %u sessions of %s hold %llu MiB of host memory there, and may have %llu "
+                     "MiB (memory-per-peer); this is the last of them that holds its share",
+                     peer.sessions, tows_who_text(peer.who, text), MIB(peer.memory),
+                     MIB(config->memory_per_peer));
+        } else {
+            snprintf(why, sizeof why,
+                     "all sessions there hold %llu MiB of host memory, and may have %llu MiB "
+                     "(memory); %s has most of it, and this is the last of its sessions that holds "
+                     "its share",
+                     MIB(all), MIB(config->memory), tows_who_text(peer.who, text));
+        }
+        tows_worker_pool_dismiss(worker, why);
+    }
+}
+
+bool tows_usage_look(struct tows_worker_pool *pool)
+{
+    bool grows = false;
+    for (struct tows_worker *worker = pool->workers; worker != NULL; worker = worker->next) {
+        if (is_counted(worker) && is_due(worker)) {
+            grows |= usage_measure(worker);
+        }
+    }
+    end_those_alone(pool);
+    end_those_together(pool);
+    return grows;
+}

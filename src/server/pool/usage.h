@@ -1,0 +1,39 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What sessions hold of this machine, and who goes when that is more than the settings allow: the
+ * session itself where it holds too much, and where all of a peer, or all together, do, one of
+ * those who hold most. The kernel is asked, not the workers: a worker may be in its client's hands.
+ */
+#ifndef TOW_SERVER_USAGE_H
+#define TOW_SERVER_USAGE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "server/config/config.h"
+
+struct tows_who;
+struct tows_worker;
+struct tows_worker_pool;
+
+/* Of one worker, as it was looked at last. */
+struct tows_usage {
+    uint64_t memory; /* host memory of the process */
+    /* Of that, without what is the software GPU's: that has its own limit. At least; memory that
+     * was given out there and never written is none. */
+    uint64_t host;
+    uint64_t seen;   /* calls and bytes of the client's until then */
+    unsigned quiet;  /* looks in a row at which there were no new ones */
+    int64_t look_ns; /* when it is looked at though there are none */
+};
+
+/* Settings that are 0 stand for a share of the machine: they are given their numbers. */
+void tows_usage_defaults(struct tows_config *config);
+
+/* Looks at sessions that may have changed, and ends those that hold too much. True: some grow, and
+ * are to be looked at again soon; else in a second. */
+bool tows_usage_look(struct tows_worker_pool *pool);
+
+/* What all sessions hold, or (not NULL) those of one peer. */
+uint64_t tows_usage_memory(const struct tows_worker_pool *pool, const struct tows_who *who);
+
+#endif

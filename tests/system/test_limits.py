@@ -1,0 +1,158 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""What one program may take of the server's machine, and what all of a peer and all together may: docs/inside/limits.md."""
+
+import contextlib
+import pathlib
+import struct
+import sys
+import threading
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "lib"))
+import rawclient as raw  # noqa: E402
+import towtest as t  # noqa: E402
+
+BOTH = ("plain", "asan")
+MIB = 1 << 20
+OUT_OF_MEMORY = 2
+BYE = 0xF009
+
+
+class Grown:
+    """A session that streams are made in, which the worker has to remember, until it is ended or `enough` says so."""
+
+    def __init__(self, server):
+        self.client = raw.Client(server).begin()
+        self.made = 0
+        self.farewell = None  # the server's last sentence
+        self.reader = threading.Thread(target=self._read, daemon=True)
+        self.over = threading.Event()
+
+    def _read(self):
+        with contextlib.suppress(OSError):
+            while True:
+                kind, _, _, body = self.client.receive()
+                if kind == BYE:
+                    self.farewell = body[8:].split(b"\0")[0].decode()
+        self.over.set()
+
+    def grow(self, enough):
+        """Makes more of them; false: the server has ended the session."""
+        self.reader.is_alive() or self.reader.start()
+        create = raw.FUNCTIONS["cuStreamCreate"]
+        while not enough() and not self.over.is_set():
+            frames = (raw.frame(create, struct.pack("<QI", raw.handle("STREAM", self.made + i), 0), 1, 1) for i in range(1000))
+            with contextlib.suppress(OSError):
+                self.client.socket.sendall(b"".join(frames))
+            self.made += 1000
+        return not self.over.is_set()
+
+
+def base():
+    """Host memory of a worker that does nothing: sanitizers need much."""
+    with t.Server() as server, raw.Client(server).begin():
+        return server.status()["sessions"][0]["limits"]["session-memory"]["used"]
+
+
+def used(server, name="session-memory", session=0):
+    """What `towline status` shows: use and limit."""
+    limit = server.status()["sessions"][session]["limits"][name]
+    return limit["used"], limit["limit"]
+
+
+@t.test(trees=BOTH)
+def images_on_their_way_count():
+    """H4: 64 images of 1 GiB could be announced, and sent, and none loaded."""
+    most = 64 * MIB + base()
+    with t.Server(f"--session-memory={most}", "--code-cache=0") as server, raw.Client(server).begin() as client:
+        def announce(index, size):
+            body = struct.pack("<Q", raw.handle("LIBRARY", index))
+            return client.call("cuLibraryLoadData", body + bytes([index]) * 32 + struct.pack("<Q4I", size, raw.PTX, 0, index, 0) +
+                               raw.NO_OPTIONS)[0]
+        used(server)
+        t.equal([announce(1, 40 * MIB), announce(2, most - 40 * MIB + 1), announce(3, 2 * most)], [0, OUT_OF_MEMORY, OUT_OF_MEMORY],
+                "images that are announced")
+        t.equal(announce(4, 10 * MIB), 0, "a smaller one")
+
+
+@t.test(trees=BOTH)
+def mirrored_memory_counts():
+    """H4: two commands of 56 bytes, and a worker of 6 GiB."""
+    with t.Server(f"--session-memory={64 * MIB + base()}") as server, raw.Client(server).begin() as client:
+        def share(index, size):
+            return client.call("cuMemHostGetDevicePointer_v2", struct.pack("<QQI", 0x550000000000 + index * (1 << 30), size, 0))[0]
+        t.equal(share(1, 1 << 30), OUT_OF_MEMORY, "what is larger than all that the session may have")
+        t.equal([share(index, 16 * MIB) for index in (1, 2)], [0, 0], "two pieces, each there twice")
+        rest = []
+        while len(rest) < 100 and (not rest or rest[-1] == 0):
+            rest.append(share(len(rest) + 3, 16 * MIB))
+        t.equal(rest[-1], OUT_OF_MEMORY, f"the last of {len(rest)} more")
+        t.check(len(rest) <= 3 + base() // (32 * MIB), f"{len(rest)} more fitted")
+        t.equal(client.call("cuMemHostUnregister", struct.pack("<QQ", 0x550000000000 + (1 << 30), 0))[0], 0, "the end of a piece")
+        t.equal(share(1, 16 * MIB), 0, "a piece in its place")
+        t.equal(client.call("cuCtxSynchronize")[0], 0, "the session")
+
+
+@t.test(trees=BOTH)
+def who_grows_beyond_session_memory_ends():
+    """H4: whatever it is made of; a neighbour notices nothing."""
+    most = 48 * MIB + base()
+    with t.Server(f"--session-memory={most}") as server, raw.Client(server).begin() as neighbour:
+        before, limit = used(server)
+        t.check(before < most == limit, f"{before} of {limit} are used")
+        grown = Grown(server)
+        t.check(not grown.grow(lambda: grown.made > 2_000_000), f"{grown.made} streams were made")
+        t.check(f"and a session may have {most >> 20} MiB (session-memory)" in grown.farewell, f"it was told {grown.farewell!r}")
+        t.check("(session-memory)" in server.log(), server.log())
+        t.equal(neighbour.call("cuCtxSynchronize")[0], 0, "the neighbour")
+        t.wait_until(lambda: len(server.status()["sessions"]) == 1, 10, "only the neighbour is left")
+
+
+def crowd(server, size):
+    """An honest session of a certain size, then small ones that come after it until the server has ended some: these."""
+    def sizes():
+        found = {s["id"]: s["limits"]["session-memory"]["used"] for s in server.status()["sessions"]}
+        return [found[number] for number in sorted(found)]
+
+    honest = Grown(server)
+    honest.grow(lambda: sizes()[0] > 2 * size)
+    small = []
+    while sum(one.over.is_set() for one in small) < 4:
+        t.check(len(small) < 24, f"24 small ones have room: {sizes()}")
+        small.append(Grown(server))
+        small[-1].grow(lambda: sizes()[-1] > size)
+    t.check(not honest.over.is_set(), f"the honest one was told {honest.farewell!r}")
+    t.equal(honest.client.socket.send(raw.frame(raw.FUNCTIONS["cuCtxSynchronize"], b"", 1, 1)), 16, "bytes of a further command")
+    return [one.farewell for one in small if one.over.is_set()]
+
+
+@t.test(trees=("plain",))
+def many_small_ones_do_not_end_the_one_before_them():
+    """The review's twelve, each smaller than an honest session: without a limit the kernel ended the honest ones."""
+    with t.Server("--memory=96M", "--memory-per-peer=1G") as server:
+        for farewell in crowd(server, 12 * MIB):
+            t.check("and may have 96 MiB (memory); user" in farewell, f"it was told {farewell!r}")
+        shown = server.status()["limits"]["memory"]
+        t.check(0 < shown["used"] <= shown["limit"] == 96 * MIB, f"the status shows {shown}")
+
+
+@t.test(trees=("plain",))
+def a_peer_has_a_limit_of_its_own():
+    with t.Server("--memory=1G", "--memory-per-peer=96M") as server:
+        for farewell in crowd(server, 12 * MIB):
+            t.check("sessions of user" in farewell and "and may have 96 MiB (memory-per-peer)" in farewell, f"it was told {farewell!r}")
+
+
+@t.test()
+def defaults_are_shares_of_the_machine():
+    with t.Server() as server, raw.Client(server).begin():
+        limits = server.status()["limits"]
+        memory, peer, session = limits["memory"]["limit"], limits["memory-per-peer"]["limit"], used(server)[1]
+        t.check(memory > 0 and abs(peer - memory * 3 / 4) < MIB, f"memory {memory}, memory-per-peer {peer}")
+        t.check(session == max(4 << 30, session) and (session == 4 << 30 or abs(session - memory * 5 / 8) < MIB), f"session-memory {session}")
+        text = t.run([t.TOWLINE, "status", "-s", server.address()]).stdout
+        t.check("host memory: " in text and "HOST MEMORY" in text and text.count(" of ") >= 4, text)
+
+
+if __name__ == "__main__":
+    t.main()
