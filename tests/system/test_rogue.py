@@ -5,6 +5,7 @@
 import pathlib
 import struct
 import sys
+import tempfile
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "lib"))
 import rawclient as raw  # noqa: E402
@@ -114,6 +115,45 @@ def a_function_in_graphs_of_graphs_runs_as_often_as_it_is_there():
     with t.Server() as server:
         for kind in KINDS:
             t.equal(victim(server.address(kind), "nested"), ("ran 60 20 0; not lost", ""), kind)
+
+
+class Naming:
+    """A server that names managed memory where a file says, if there is one."""
+
+    def __init__(self, server, folder):
+        self.path, self.asked = pathlib.Path(folder, "wish"), set()
+        self.proxy = rogue.Rogue(server, "unix", self.change, self.heard)
+
+    def heard(self, frame, line):
+        if rogue.kind_of(frame) == raw.FUNCTIONS["cuMemAllocManaged"]:
+            self.asked.add((line, rogue.seq_of(frame)))
+
+    def change(self, frame, line):
+        if rogue.kind_of(frame) == rogue.REPLY and (line, rogue.seq_of(frame)) in self.asked and self.path.exists():
+            frame = frame[:16] + struct.pack("<Q", int(self.path.read_text())) + frame[24:]
+        return [frame]
+
+
+@t.test(120, trees=BOTH)
+def managed_memory_is_mapped_only_where_nothing_is():
+    with t.Server() as server:
+        for where, wanted in (("where the server says", "taken; intact"), ("end", "refused; intact"), ("wraps", "refused; intact"),
+                              ("over", "refused; intact"), ("within", "refused; intact"), ("behind", "refused; intact")):
+            with tempfile.TemporaryDirectory() as folder:
+                naming = Naming(server, folder)
+                with naming.proxy as proxy:
+                    out, err = victim(proxy.address, "managed", where, naming.path)
+            t.equal(out, wanted, f"{where}: {err}")
+            t.equal("cannot be had here" in err, wanted.startswith("refused"), f"a sentence on {where} in {err!r}")
+
+
+@t.test(120, trees=BOTH)
+def managed_memory_is_not_mapped_where_another_server_has_addresses():
+    with t.Server() as first, t.Server() as second, tempfile.TemporaryDirectory() as folder:
+        naming = Naming(second, folder)
+        with naming.proxy as proxy:
+            out, err = victim(f"{first.address()},{proxy.address}", "managed", "other-link", naming.path)
+        t.equal(out, "refused; intact", err)
 
 
 if __name__ == "__main__":

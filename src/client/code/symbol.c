@@ -26,20 +26,22 @@ static CUresult mirror_variable(struct towc_link *link, uint64_t base, uint64_t 
     const uint64_t mask = (uint64_t)sysconf(_SC_PAGESIZE) - 1, end = base + size;
     uint64_t low = (base + mask) & ~mask, high = end & ~mask;
     CUresult status =
-        low < high && towc_fault_wanted(link, size)
+        base <= low && low < high && towc_fault_wanted(link, size)
             ? towc_mirror_managed(link, low, high - low, TOW_MANAGED_TOLD | TOW_MANAGED_PAGED)
             : CUDA_ERROR_NOT_SUPPORTED;
     if (status == CUDA_ERROR_NOT_SUPPORTED) {
         return towc_mirror_managed(link, base, size, TOW_MANAGED_TOLD);
     }
+    uint64_t made = status == CUDA_SUCCESS ? low : high; /* from there to `high` it is mirrored */
     if (status == CUDA_SUCCESS && base < low) {
         status = towc_mirror_managed(link, base, low - base, TOW_MANAGED_TOLD);
+        made = status == CUDA_SUCCESS ? base : made;
     }
     if (status == CUDA_SUCCESS && high < end) {
         status = towc_mirror_managed(link, high, end - high, TOW_MANAGED_TOLD);
     }
-    if (status != CUDA_SUCCESS) {
-        towc_mirror_remove(base, size);
+    if (status != CUDA_SUCCESS && made < high) {
+        towc_mirror_remove(made, high - made);
     }
     return status;
 }

@@ -245,9 +245,9 @@ static struct mirror *give_up(uint64_t base, uint64_t size)
 }
 
 /* Pages of managed memory go; the addresses stay the server's. */
-static void drop_pages(uint64_t low, uint64_t high)
+static void drop_pages(const struct towc_link *link, uint64_t low, uint64_t high)
 {
-    if (low < high && !towc_region_is_reserved_here(low)) {
+    if (low < high && !towc_region_is_reserved_here(link, low, high - low)) {
         munmap((void *)(uintptr_t)low, high - low);
     } else if (low < high) {
         (void)mmap((void *)(uintptr_t)low, high - low, PROT_NONE,
@@ -302,7 +302,7 @@ static CUresult let_go(struct mirror *gone)
         if (m->paged) {
             towc_fault_remove(m->base);
         }
-        drop_pages(low, high);
+        drop_pages(m->link, low, high);
         if (m->paged) {
             towc_fault_wake(m->base, m->size);
         }
@@ -518,6 +518,45 @@ static CUresult mirror_tell(struct towc_link *link, uint64_t base, uint64_t size
     return status;
 }
 
+/* With the make lock held: the pages that only [base, base + size) needs, where the server says.
+ * False: those are no addresses, or some are of another mirror. */
+static bool find_pages(uint64_t base, uint64_t size, uint64_t *ret_low, uint64_t *ret_high)
+{
+    bool free = size > 0 && base >= mirror_page() && size < UINT64_MAX - mirror_page() - base;
+    tow_mutex_lock(&mirrors.lock);
+    for (unsigned i = 0; i < towc_client_link_count() && free; i++) {
+        free = last_in(towc_client_link_at(i), base, base + size) == NULL;
+    }
+    if (free) {
+        pages_alone(base, size, ret_low, ret_high);
+    }
+    tow_mutex_unlock(&mirrors.lock);
+    return free;
+}
+
+/* Pages of managed memory come. */
+static CUresult map_pages(const struct towc_link *link, uint64_t low, uint64_t high, bool paged)
+{
+    if (low >= high) {
+        return CUDA_SUCCESS;
+    }
+    /* As a rule the range was reserved for this server: nothing of the program's is there. */
+    int flags =
+        towc_region_is_reserved_here(link, low, high - low) ? MAP_FIXED : MAP_FIXED_NOREPLACE;
+    flags |= paged ? MAP_NORESERVE : 0; /* it is moved about, little of it at a time */
+    void *at = mmap((void *)(uintptr_t)low, high - low, PROT_READ | PROT_WRITE,
+                    MAP_PRIVATE | MAP_ANONYMOUS | flags, -1, 0);
+    if (at != MAP_FAILED && (uint64_t)(uintptr_t)at != low) {
+        munmap(at, high - low); /* a kernel that takes it for a wish */
+        at = MAP_FAILED;
+    }
+    if (at == MAP_FAILED) {
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    madvise(at, high - low, MADV_DONTFORK);
+    return CUDA_SUCCESS;
+}
+
 CUresult towc_mirror_managed(struct towc_link *link, uint64_t base, uint64_t size, unsigned how)
 {
     if (is_self(link)) {
@@ -526,31 +565,14 @@ CUresult towc_mirror_managed(struct towc_link *link, uint64_t base, uint64_t siz
     bool paged = (how & TOW_MANAGED_PAGED) != 0;
     tow_mutex_lock(&making.lock);
     uint64_t low, high;
-    tow_mutex_lock(&mirrors.lock);
-    pages_alone(base, size, &low, &high);
-    tow_mutex_unlock(&mirrors.lock);
-    CUresult status = CUDA_SUCCESS;
-    if (low < high) {
-        /* As a rule the range was reserved for this server: nothing of the program's is there. */
-        int flags = towc_region_is_reserved_here(low) ? MAP_FIXED : MAP_FIXED_NOREPLACE;
-        flags |= paged ? MAP_NORESERVE : 0; /* it is moved about, little of it at a time */
-        void *at = mmap((void *)(uintptr_t)low, high - low, PROT_READ | PROT_WRITE,
-                        MAP_PRIVATE | MAP_ANONYMOUS | flags, -1, 0);
-        if (at != MAP_FAILED && (uint64_t)(uintptr_t)at != low) {
-            munmap(at, high - low); /* a kernel that takes it for a wish */
-            at = MAP_FAILED;
-        }
-        if (at == MAP_FAILED) {
-            tow_log(TOW_AREA_CLIENT, TOW_LOG_WARN,
-                    "managed memory at 0x%llx cannot be had here, where the program has memory of "
-                    "its own",
-                    (unsigned long long)base);
-            status = CUDA_ERROR_OUT_OF_MEMORY;
-        } else {
-            madvise(at, high - low, MADV_DONTFORK);
-        }
-    }
-    if (status == CUDA_SUCCESS) {
+    CUresult status = find_pages(base, size, &low, &high) ? map_pages(link, low, high, paged)
+                                                          : CUDA_ERROR_OUT_OF_MEMORY;
+    if (status != CUDA_SUCCESS) {
+        tow_log(TOW_AREA_CLIENT, TOW_LOG_WARN,
+                "managed memory at 0x%llx cannot be had here, where the program has memory of "
+                "its own",
+                (unsigned long long)base);
+    } else {
         /* What a freed neighbour left on a common page is not a change of the program's. */
         uint64_t end = base + size;
         if (base < low) {
@@ -567,8 +589,8 @@ CUresult towc_mirror_managed(struct towc_link *link, uint64_t base, uint64_t siz
         if (status != CUDA_SUCCESS && added) {
             towc_fault_remove(base);
         }
-        if (status != CUDA_SUCCESS && paged) {
-            drop_pages(low, high);
+        if (status != CUDA_SUCCESS) {
+            drop_pages(link, low, high);
         }
     }
     tow_mutex_unlock(&making.lock);

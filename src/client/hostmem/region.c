@@ -33,15 +33,17 @@ atomic_uint towc_region_visible;
 /* Process-wide: addresses that servers use. Written only while a server is attached, before any of
  * its addresses can be known. */
 static struct tow_range ranges[RANGES_MAX];
-static bool reserved_here[RANGES_MAX]; /* the range of this number, by us */
+static bool reserved_here[RANGES_MAX];   /* the range of this number, by us */
+static unsigned range_links[RANGES_MAX]; /* the number of the server that uses it */
 static atomic_uint range_count;
 
 /* A second attempt to connect, after one that failed late, finds its ranges reserved by the first.
  */
-static bool is_attached(const struct tow_range *range)
+static bool is_attached(const struct tow_range *range, unsigned link)
 {
     for (unsigned i = 0; i < atomic_load(&range_count); i++) {
         if (ranges[i].base == range->base && ranges[i].size == range->size) {
+            range_links[i] = link;
             return true;
         }
     }
@@ -53,11 +55,12 @@ void towc_region_attach(struct towc_link *link)
     for (uint32_t i = 0; i < link->welcome.range_count; i++) {
         const struct tow_range *range = &link->welcome.ranges[i];
         unsigned n = atomic_load(&range_count);
-        if (n == RANGES_MAX || range->size == 0 || is_attached(range)) {
+        if (n == RANGES_MAX || range->size == 0 || is_attached(range, link->index)) {
             continue;
         }
         ranges[n] = *range;
         reserved_here[n] = false;
+        range_links[n] = link->index;
         if (tow_line_is_in_process(link->line)) {
             atomic_store_explicit(&range_count, n + 1, memory_order_release);
             continue; /* the memory is this process's own */
@@ -81,12 +84,14 @@ void towc_region_attach(struct towc_link *link)
     }
 }
 
-bool towc_region_is_reserved_here(uint64_t address)
+bool towc_region_is_reserved_here(const struct towc_link *link, uint64_t base, uint64_t size)
 {
     unsigned n = atomic_load_explicit(&range_count, memory_order_acquire);
     for (unsigned i = 0; i < n; i++) {
-        if (address - ranges[i].base < ranges[i].size) {
-            return reserved_here[i];
+        uint64_t offset = base - ranges[i].base;
+        if (offset < ranges[i].size) {
+            return reserved_here[i] && range_links[i] == link->index &&
+                   size <= ranges[i].size - offset;
         }
     }
     return false;

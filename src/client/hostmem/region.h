@@ -81,8 +81,9 @@ extern atomic_uint towc_region_visible;
 
 /* Reserves the address ranges of a server in this process, as far as they are free. */
 void towc_region_attach(struct towc_link *link);
-/* True if the address is in a range that could be reserved: nothing else is mapped there. */
-bool towc_region_is_reserved_here(uint64_t address);
+/* True if all of [base, base + size) is in one range of that server which could be reserved:
+ * nothing but its managed memory is mapped there. */
+bool towc_region_is_reserved_here(const struct towc_link *link, uint64_t base, uint64_t size);
 
 int towc_region_add(const struct towc_region *region);
 /* The region that holds `address`. Regions of kind RESERVED are found only where nothing else is.

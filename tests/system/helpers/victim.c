@@ -3,7 +3,9 @@
 #include "check.h"
 
 #include <stdatomic.h>
+#include <stdint.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -106,6 +108,84 @@ static int nested(void)
     return tell(cuCtxSynchronize() != CUDA_SUCCESS);
 }
 
+/* ---- managed memory ---- */
+
+enum { PAGE = 4096, PAGES = 8, MANAGED = PAGES * PAGE };
+
+static const char *wish; /* the file that says where the server is to name memory next */
+
+static void wish_for(uint64_t address)
+{
+    FILE *file = fopen(wish, "w");
+    fprintf(file, "%llu", (unsigned long long)address);
+    fclose(file);
+}
+
+/* Where the addresses end that are reserved around `at`. */
+static uint64_t reserved_end(uint64_t at)
+{
+    unsigned long long low, high, end = 0;
+    char line[512], access[8];
+    FILE *maps = fopen("/proc/self/maps", "r");
+    while (fgets(line, sizeof line, maps) != NULL) {
+        if (sscanf(line, "%llx-%llx %7s", &low, &high, access) == 3 && high > at &&
+            (end == 0 || low == end)) {
+            end = high;
+        }
+    }
+    fclose(maps);
+    return end;
+}
+
+static int holds(const uint8_t *bytes, size_t size, uint8_t value)
+{
+    size_t n = 0;
+    while (n < size && bytes[n] == value) {
+        n++;
+    }
+    return n == size;
+}
+
+/* The server names memory that is not free: what is there stays. */
+static int managed(const char *where)
+{
+    CUdeviceptr first = 0, second = 0;
+    size_t size = MANAGED;
+    CHECK(cuMemAllocManaged(&first, MANAGED, CU_MEM_ATTACH_GLOBAL));
+    memset((void *)first, 0x5a, MANAGED);
+    uint64_t end = reserved_end(first);
+    uint8_t *behind = mmap((void *)end, MANAGED, PROT_READ | PROT_WRITE,
+                           MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0);
+    if ((uint64_t)behind != end) {
+        puts("something is behind the reserved addresses");
+        return 0;
+    }
+    memset(behind, 0xa5, MANAGED);
+    if (strcmp(where, "end") == 0) {
+        wish_for(end - 2 * PAGE);
+    } else if (strcmp(where, "wraps") == 0) {
+        wish_for(UINT64_MAX - PAGE);
+    } else if (strcmp(where, "over") == 0) {
+        wish_for(first + PAGE);
+    } else if (strcmp(where, "within") == 0) {
+        wish_for(first + 100);
+        size = 50;
+    } else if (strcmp(where, "behind") == 0) {
+        wish_for(end);
+    } else if (strcmp(where, "other-link") == 0) {
+        CUcontext context;
+        CHECK(cuDevicePrimaryCtxRetain(&context, 1));
+        CHECK(cuCtxSetCurrent(context));
+        wish_for(first + 16 * MANAGED);
+    }
+    CUresult status = cuMemAllocManaged(&second, size, CU_MEM_ATTACH_GLOBAL);
+    printf("%s; %s\n", status == CUDA_SUCCESS ? "taken" : "refused",
+           holds((const uint8_t *)first, MANAGED, 0x5a) && holds(behind, MANAGED, 0xa5)
+               ? "intact"
+               : "changed");
+    return 0;
+}
+
 int main(int argc, char **argv)
 {
     static const struct {
@@ -121,6 +201,10 @@ int main(int argc, char **argv)
     CHECK(cuInit(0));
     CHECK(cuDevicePrimaryCtxRetain(&context, 0));
     CHECK(cuCtxSetCurrent(context));
+    if (argc > 3 && strcmp(argv[1], "managed") == 0) {
+        wish = argv[3];
+        return managed(argv[2]);
+    }
     for (size_t i = 0; argc > 1 && i < sizeof ways / sizeof ways[0]; i++) {
         if (strcmp(argv[1], ways[i].name) == 0) {
             return ways[i].run();
