@@ -14,6 +14,11 @@ void tow_buf_init(struct tow_buf *buf, size_t max)
     *buf = (struct tow_buf){.max = max};
 }
 
+void tow_buf_init_on(struct tow_buf *buf, void *memory, size_t size)
+{
+    *buf = (struct tow_buf){.data = memory, .capacity = size, .max = size};
+}
+
 void tow_buf_fini(struct tow_buf *buf)
 {
     if (buf != NULL) {

@@ -12,7 +12,7 @@
 #include <stdint.h>
 
 struct tow_buf {
-    uint8_t *data; /* owned; NULL while nothing was stored */
+    uint8_t *data; /* owned, but see tow_buf_init_on; NULL while nothing was stored */
     size_t size;
     size_t capacity;
     size_t max; /* size never goes beyond */
@@ -20,6 +20,9 @@ struct tow_buf {
 
 void tow_buf_init(struct tow_buf *buf, size_t max);
 void tow_buf_fini(struct tow_buf *buf);
+/* A buffer in memory of the caller's, which is its maximum: it allocates nothing, and is not given
+ * to tow_buf_fini or tow_buf_steal. */
+void tow_buf_init_on(struct tow_buf *buf, void *memory, size_t size);
 
 /* Forgets the content, keeps the memory. */
 void tow_buf_clear(struct tow_buf *buf);

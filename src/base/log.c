@@ -3,6 +3,7 @@
 #include "base/log.h"
 
 #include "base/clock.h"
+#include "base/log_line.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -11,16 +12,20 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 static const char *const area_names[TOW_AREA_COUNT] = {
     "client", "server", "backend", "soft", "nvml",
 };
-static const char *const level_names[] = {"off", "error", "warn", "info", "debug"};
+static const char *const format_names[] = {"plain", "text", "journal", "json"};
 
 static atomic_uchar levels[TOW_AREA_COUNT];
 static const char *program = "towline";
 static atomic_int log_fd = STDERR_FILENO;
+static atomic_int log_format = TOW_LOG_PLAIN;
+static _Atomic(const struct tow_log_about *) all_about; /* borrowed; NULL: nothing is known */
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 
 /* What others can cause (a client's failing calls, strangers at the door) must not fill a disk: so
@@ -80,32 +85,36 @@ static bool may_write(enum tow_log_level level)
 static struct {
     atomic_bool on;
     atomic_flag used; /* guards the rest */
-    char last[256];   /* as much of it as is compared */
+    char last[256];   /* as much of its message as is compared */
+    enum tow_log_level level;
+    enum tow_log_area area;
     int64_t since_ns; /* when it was written */
     unsigned times;   /* so often it came */
 } folding = {.used = ATOMIC_FLAG_INIT};
 
+static atomic_int repeated_area;
 static atomic_uint repeated; /* so often a line came again that was not written, nor told yet */
 
 /* With the flag: what was counted is to be told. */
 static void folding_ends(void)
 {
     if (folding.times > FOLD_AFTER) {
+        atomic_store(&repeated_area, (int)folding.area);
         atomic_fetch_add(&repeated, folding.times - FOLD_AFTER);
         folding.times = FOLD_AFTER;
     }
 }
 
 /* Whether this line is counted instead. */
-static bool log_folds(const char *line, size_t length)
+static bool log_folds(enum tow_log_area area, enum tow_log_level level, const char *message)
 {
     if (!atomic_load(&folding.on) || atomic_flag_test_and_set(&folding.used)) {
         return false;
     }
     int64_t now = tow_time_now_ns();
-    size_t compared = length < sizeof folding.last - 1 ? length : sizeof folding.last - 1;
-    bool same = strlen(folding.last) == compared && memcmp(folding.last, line, compared) == 0 &&
-                now - folding.since_ns < FOLD_NS;
+    size_t compared = strnlen(message, sizeof folding.last - 1);
+    bool same = strlen(folding.last) == compared && memcmp(folding.last, message, compared) == 0 &&
+                folding.area == area && folding.level == level && now - folding.since_ns < FOLD_NS;
     bool folds = same && folding.times >= FOLD_AFTER;
     if (same) {
         folding.times++;
@@ -113,7 +122,9 @@ static bool log_folds(const char *line, size_t length)
         folding_ends();
         folding.times = 1;
         folding.since_ns = now;
-        memcpy(folding.last, line, compared);
+        folding.area = area;
+        folding.level = level;
+        memcpy(folding.last, message, compared);
         folding.last[compared] = '\0';
     }
     atomic_flag_clear(&folding.used);
@@ -125,11 +136,71 @@ void tow_log_fold(void)
     atomic_store(&folding.on, true);
 }
 
+/* ---- writing ---- */
+
+static struct tow_log_head log_head(enum tow_log_area area, enum tow_log_level level,
+                                    const struct tow_log_about *about)
+{
+    struct timespec now = {0};
+    clock_gettime(CLOCK_REALTIME, &now);
+    return (struct tow_log_head){
+        .program = program,
+        .area = area_names[area],
+        .level = level,
+        .about = about != NULL ? *about : (struct tow_log_about){0},
+        .pid = (int)getpid(),
+        .realtime_ns = (int64_t)now.tv_sec * TOW_TIME_S + now.tv_nsec,
+    };
+}
+
+/* One write per line, so that lines of several processes do not mix. */
+static void log_put(const char *line, size_t length)
+{
+    ssize_t written = write(log_fd, line, length);
+    (void)written;
+}
+
+/* Not inline: only who wants JSON has room for both. */
+__attribute__((noinline)) static void log_put_json(const struct tow_log_head *head, char *message)
+{
+    char line[TOW_LOG_LINE_MAX];
+    log_put(line, tow_log_line_json(head, message, line));
+}
+
+/* What the log says about itself. */
+static void log_say(enum tow_log_area area, const char *sentence)
+{
+    char line[256];
+    enum tow_log_format format = (enum tow_log_format)atomic_load(&log_format);
+    struct tow_log_head head = log_head(area, TOW_LOG_WARN, atomic_load(&all_about));
+    if (format == TOW_LOG_JSON) {
+        snprintf(line, sizeof line, "%s", sentence);
+        log_put_json(&head, line);
+        return;
+    }
+    size_t begin = tow_log_line_begin(format, &head, line, sizeof line / 2);
+    int length = snprintf(line + begin, sizeof line - begin, "%s\n", sentence);
+    log_put(line, begin + (size_t)length);
+}
+
 static void tell_repeated(void)
 {
     unsigned more = atomic_exchange(&repeated, 0);
     if (more > 0) {
-        dprintf(log_fd, "%s: the line above came %u more times\n", program, more);
+        char sentence[64];
+        snprintf(sentence, sizeof sentence, "the line above came %u more times", more);
+        log_say((enum tow_log_area)atomic_load(&repeated_area), sentence);
+    }
+}
+
+static void tell_left_out(enum tow_log_area area)
+{
+    uint64_t missing = atomic_exchange(&left_out, 0);
+    if (missing > 0) {
+        char sentence[64];
+        snprintf(sentence, sizeof sentence, "%llu lines were left out here: too many at once",
+                 (unsigned long long)missing);
+        log_say(area, sentence);
     }
 }
 
@@ -148,7 +219,8 @@ void tow_log_flush(bool last)
 static int find_level(const char *word, size_t length)
 {
     for (int i = 0; i <= TOW_LOG_DEBUG; i++) {
-        if (strlen(level_names[i]) == length && memcmp(level_names[i], word, length) == 0) {
+        const char *name = tow_log_level_name((enum tow_log_level)i);
+        if (strlen(name) == length && memcmp(name, word, length) == 0) {
             return i;
         }
     }
@@ -211,6 +283,14 @@ static void log_start(void)
             log_fd = fd;
         }
     }
+    const char *format_name = getenv("TOWLINE_LOG_FORMAT");
+    bool as_json = format_name != NULL && strcmp(format_name, "json") == 0;
+    atomic_store(&log_format, as_json ? TOW_LOG_JSON : TOW_LOG_PLAIN);
+    if (format_name != NULL && !as_json && strcmp(format_name, "text") != 0 &&
+        *format_name != '\0') {
+        dprintf(log_fd, "%s: TOWLINE_LOG_FORMAT=%s is not understood; write text or json\n",
+                program, format_name);
+    }
     if (wrong) {
         dprintf(log_fd,
                 "%s: TOWLINE_LOG=%s is not understood; write for example TOWLINE_LOG=info or "
@@ -225,41 +305,53 @@ bool tow_log_on(enum tow_log_area area, enum tow_log_level level)
     return level <= (enum tow_log_level)atomic_load_explicit(&levels[area], memory_order_relaxed);
 }
 
-void tow_logv(enum tow_log_area area, enum tow_log_level level, const char *format, va_list args)
+/* Names and texts of others are in it: none begins a line of its own, or moves a cursor. */
+static void log_clean(char *text)
+{
+    for (char *at = text; *at != '\0'; at++) {
+        *at = (unsigned char)*at < ' ' || *at == 0x7f ? ' ' : *at;
+    }
+}
+
+static void log_line(enum tow_log_area area, enum tow_log_level level,
+                     const struct tow_log_about *about, bool says_session, const char *words,
+                     va_list args)
 {
     if (!tow_log_on(area, level)) {
         return;
     }
     int kept_errno = errno;
-    char line[4096];
-    int head = level <= TOW_LOG_WARN
-                   ? snprintf(line, sizeof line, "%s: ", program)
-                   : snprintf(line, sizeof line, "%s[%d] %s %s: ", program, (int)getpid(),
-                              area_names[area], level_names[level]);
-    int body = vsnprintf(line + head, sizeof line - (size_t)head - 1, format, args);
-    size_t length = (size_t)head + (body > 0 ? (size_t)body : 0);
-    if (length > sizeof line - 2) {
-        length = sizeof line - 2;
+    char line[TOW_LOG_LINE_MAX];
+    enum tow_log_format format = (enum tow_log_format)atomic_load(&log_format);
+    struct tow_log_head head = log_head(area, level, about);
+    head.says_session = says_session;
+    size_t begin =
+        format == TOW_LOG_JSON ? 0 : tow_log_line_begin(format, &head, line, sizeof line / 2);
+    char *message = line + begin;
+    message[0] = '\0';
+    vsnprintf(message, sizeof line - begin - 1, words, args);
+    if (format != TOW_LOG_JSON) {
+        log_clean(message);
     }
-    /* Names and texts of others are in it: none begins a line of its own, or moves a cursor. */
-    for (size_t i = 0; i < length; i++) {
-        line[i] = (unsigned char)line[i] < ' ' || line[i] == 0x7f ? ' ' : line[i];
-    }
-    if ((level <= TOW_LOG_INFO && log_folds(line, length)) || !may_write(level)) {
+    if ((level <= TOW_LOG_INFO && log_folds(area, level, message)) || !may_write(level)) {
         errno = kept_errno;
         return;
     }
     tell_repeated();
-    uint64_t missing = atomic_exchange(&left_out, 0);
-    if (missing > 0) {
-        dprintf(log_fd, "%s: %llu lines were left out here: too many at once\n", program,
-                (unsigned long long)missing);
+    tell_left_out(area);
+    if (format == TOW_LOG_JSON) {
+        log_put_json(&head, message);
+    } else {
+        size_t length = begin + strlen(message);
+        line[length] = '\n';
+        log_put(line, length + 1);
     }
-    line[length++] = '\n';
-    /* One write per line, so that lines of several processes do not mix. */
-    ssize_t written = write(log_fd, line, length);
-    (void)written;
     errno = kept_errno;
+}
+
+void tow_logv(enum tow_log_area area, enum tow_log_level level, const char *format, va_list args)
+{
+    log_line(area, level, atomic_load(&all_about), false, format, args);
 }
 
 void tow_log(enum tow_log_area area, enum tow_log_level level, const char *format, ...)
@@ -268,6 +360,47 @@ void tow_log(enum tow_log_area area, enum tow_log_level level, const char *forma
     va_start(args, format);
     tow_logv(area, level, format, args);
     va_end(args);
+}
+
+void tow_log_about(enum tow_log_area area, enum tow_log_level level,
+                   const struct tow_log_about *about, const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    log_line(area, level, about, true, format, args);
+    va_end(args);
+}
+
+void tow_log_set_about(const struct tow_log_about *about)
+{
+    atomic_store(&all_about, about);
+}
+
+int tow_log_parse_format(const char *name, enum tow_log_format *ret_format)
+{
+    for (int i = 0; i <= TOW_LOG_JSON; i++) {
+        if (strcmp(name, format_names[i]) == 0) {
+            *ret_format = (enum tow_log_format)i;
+            return 0;
+        }
+    }
+    return -EINVAL;
+}
+
+void tow_log_set_format(enum tow_log_format format)
+{
+    pthread_once(&once, log_start);
+    atomic_store(&log_format, (int)format);
+}
+
+bool tow_log_goes_to_journal(void)
+{
+    pthread_once(&once, log_start);
+    const char *stream = getenv("JOURNAL_STREAM");
+    unsigned long long device, inode;
+    struct stat stat;
+    return stream != NULL && sscanf(stream, "%llu:%llu", &device, &inode) == 2 &&
+           fstat(log_fd, &stat) == 0 && stat.st_dev == device && stat.st_ino == inode;
 }
 
 int tow_log_configure(const char *spec)

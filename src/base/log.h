@@ -4,7 +4,7 @@
  * TOWLINE_LOG chooses what is written: a comma-separated list of LEVEL or AREA=LEVEL, for example
  * "warn", "info,wire=trace" or "off". Without it warnings and errors are written. Lines go to
  * stderr, or to the file that TOWLINE_LOG_FILE names; never to stdout, which belongs to the
- * program.
+ * program. With TOWLINE_LOG_FORMAT=json each is a JSON object.
  */
 #ifndef TOW_BASE_LOG_H
 #define TOW_BASE_LOG_H
@@ -31,6 +31,21 @@ enum tow_log_area {
     TOW_AREA_COUNT,
 };
 
+/* base/log_line.h has what they look like. */
+enum tow_log_format {
+    TOW_LOG_PLAIN,   /* among what a program writes to its stderr: people read it */
+    TOW_LOG_TEXT,    /* a service's: with the time, and the session where it is known */
+    TOW_LOG_JOURNAL, /* the same for a journal, which adds the time and the process */
+    TOW_LOG_JSON,
+};
+
+/* Whom a line is about; what is not known is 0 or NULL. */
+struct tow_log_about {
+    uint64_t session;
+    const char *peer;   /* where its program is, or was connected from */
+    const char *tenant; /* whose it is */
+};
+
 /* True when a line of this area and level would be written: guard expensive arguments with it. */
 bool tow_log_on(enum tow_log_area area, enum tow_log_level level);
 
@@ -39,9 +54,24 @@ void tow_log(enum tow_log_area area, enum tow_log_level level, const char *forma
     __attribute__((format(printf, 3, 4)));
 void tow_logv(enum tow_log_area area, enum tow_log_level level, const char *format, va_list args);
 
+/* The same, with what JSON has beside the message: the message still says it for people. */
+void tow_log_about(enum tow_log_area area, enum tow_log_level level,
+                   const struct tow_log_about *about, const char *format, ...)
+    __attribute__((format(printf, 4, 5)));
+/* All lines of this process are about this; borrowed, must live on. Text has the session's number
+ * in each. */
+void tow_log_set_about(const struct tow_log_about *about);
+
 /* Replaces TOWLINE_LOG by `spec`; returns -EINVAL and changes nothing if it cannot be understood.
  */
 int tow_log_configure(const char *spec);
+
+/* "plain", "text", "journal" or "json"; -EINVAL. */
+int tow_log_parse_format(const char *name, enum tow_log_format *ret_format);
+/* Replaces TOWLINE_LOG_FORMAT. */
+void tow_log_set_format(enum tow_log_format format);
+/* Whether lines go to a journal, as systemd says in JOURNAL_STREAM. */
+bool tow_log_goes_to_journal(void);
 
 /* Lines that would go to stderr go to this descriptor, for a process that gives its stderr away. */
 void tow_log_move(int fd);

@@ -169,7 +169,7 @@ class Server:
             self.process = subprocess.Popen([*self.limit, str(self.towlined), *self.flags], stdin=subprocess.DEVNULL, stdout=log,
                                             stderr=log, env=self.env, start_new_session=True, **self.process_options)
         try:
-            wait_until(lambda: " serves " in self.log() or self.process.poll() is not None, 20, "the server serves")
+            wait_until(lambda: re.search(r"[ \"]serves ", self.log()) or self.process.poll() is not None, 20, "the server serves")
             check(self.process.poll() is None, f"towlined has ended:\n{self.log()}")
         except BaseException:
             self.__exit__(AssertionError, None, None)
@@ -182,7 +182,7 @@ class Server:
     def address(self, kind="unix"):
         if kind in ("unix", "shm"):
             return f"{kind}://{self.socket}"
-        return re.search(r"listens on (tcp://\S+)", self.log()).group(1)
+        return re.search(r"listens on (tcp://[^\s\"]+)", self.log()).group(1)
 
     def port(self):
         return int(self.address("tcp").rsplit(":", 1)[1])

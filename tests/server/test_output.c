@@ -78,7 +78,8 @@ int main(void)
     backend.flush_output(true);
     tow_log(TOW_AREA_SERVER, TOW_LOG_WARN, "a line of the log");
     if (read(log_pipe[0], log, sizeof log - 1) < 0 ||
-        strcmp(log, "the driver complains early\ntowline: a line of the log\n") != 0) {
+        strcmp(log, "towline: the driver says: the driver complains early\n"
+                    "towline: a line of the log\n") != 0) {
         fprintf(report, "the log has \"%s\"\n", log);
         failures++;
     }

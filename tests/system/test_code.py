@@ -188,7 +188,7 @@ def function_that_nobody_defines_hinders_who_can_reach_it():
                 f"what it printed ({done.stderr}{server.log()})")
         said = re.findall(r"kernel (\w+) was refused: it can call (?:the function )?'?(\w+)", server.log())
         t.equal(said, [("bad", "absent"), ("nested", "cnpLaunchDevice"), ("nested", "cnpLaunchDevice")], "who was refused and why")
-        t.equal(len(re.findall(r"towlined: the code names functions that nothing defines \(absent and 1 more\)", server.log())), 1,
+        t.equal(len(re.findall(r"towlined: session \d+: the code names functions that nothing defines \(absent and 1 more\)", server.log())), 1,
                 f"how often the log tells what is missing:\n{server.log()}")
 
 

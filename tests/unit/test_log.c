@@ -7,9 +7,11 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/log.h"
+#include "base/log_line.h"
 
 static int file = -1;
 
@@ -149,17 +151,165 @@ static void a_count_is_not_lost(void **state)
     assert_true(told);
 }
 
+static void stamps_are_rfc_3339(void **state)
+{
+    static const struct {
+        int64_t s;
+        const char *text;
+    } known[] = {
+        {0, "1970-01-01T00:00:00.123456Z"},          {951782399, "2000-02-28T23:59:59.123456Z"},
+        {951782400, "2000-02-29T00:00:00.123456Z"},  {951868800, "2000-03-01T00:00:00.123456Z"},
+        {1709164800, "2024-02-29T00:00:00.123456Z"}, {1735689599, "2024-12-31T23:59:59.123456Z"},
+        {1735689600, "2025-01-01T00:00:00.123456Z"}, {4107542400, "2100-03-01T00:00:00.123456Z"},
+    };
+    char stamp[TOW_LOG_STAMP_MAX];
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
+        tow_log_stamp(known[i].s * 1000000000 + 123456789, stamp);
+        assert_string_equal(stamp, known[i].text);
+    }
+}
+
+static void a_line_says_when_and_whose(void **state)
+{
+    size_t size;
+    static const struct tow_log_about all = {.session = 7}, other = {.session = 9, .peer = "p"};
+    unsigned year, pid;
+    char rest[200] = "";
+    tow_log_set_about(&all);
+    tow_log_set_format(TOW_LOG_TEXT);
+    tow_log(TOW_AREA_SERVER, TOW_LOG_WARN, "why");
+    char *text = written(&size);
+    assert_int_equal(sscanf(text, "%4u-%*2u-%*2uT%*2u:%*2u:%*2u.%*6uZ %199[^\n]", &year, rest), 2);
+    assert_in_range(year, 2020, 2200);
+    assert_string_equal(rest, "towline: session 7: why");
+    free(text);
+    tow_log_about(TOW_AREA_SERVER, TOW_LOG_WARN, &other, "session 9: why");
+    text = written(&size);
+    assert_non_null(strstr(text, "Z towline: session 9: why\n"));
+    free(text);
+    tow_log_configure("info");
+    tow_log(TOW_AREA_SOFT, TOW_LOG_INFO, "what");
+    text = written(&size);
+    assert_int_equal(sscanf(text, "%*s towline[%u] %199[^\n]", &pid, rest), 2);
+    assert_int_equal(pid, getpid());
+    assert_string_equal(rest, "soft info: session 7: what");
+    free(text);
+    tow_log_set_format(TOW_LOG_JOURNAL);
+    tow_log(TOW_AREA_SOFT, TOW_LOG_INFO, "what");
+    tow_log(TOW_AREA_SOFT, TOW_LOG_WARN, "why\n<0>forged");
+    text = written(&size);
+    assert_string_equal(text, "<6>soft: session 7: what\n<4>session 7: why <0>forged\n");
+    free(text);
+    tow_log_set_format(TOW_LOG_PLAIN);
+    tow_log(TOW_AREA_SOFT, TOW_LOG_WARN, "why");
+    text = written(&size);
+    assert_string_equal(text, "towline: why\n");
+    free(text);
+    tow_log_configure("warn");
+    tow_log_set_about(NULL);
+}
+
+static void json_has_one_object_a_line(void **state)
+{
+    size_t size;
+    static const struct tow_log_about about = {.session = 12, .peer = "a \"peer\"", .tenant = "t"};
+    tow_log_set_format(TOW_LOG_JSON);
+    tow_log_set_about(&about);
+    tow_log(TOW_AREA_SERVER, TOW_LOG_WARN, "x\n\"y\\ \x1b\x7f \xff \xc3\xa4 \xed\xa0\x80");
+    tow_log_set_about(NULL);
+    char *text = written(&size), wanted[300];
+    assert_ptr_equal(strchr(text, '\n'), text + size - 1);
+    snprintf(wanted, sizeof wanted,
+             "Z\",\"level\":\"warn\",\"area\":\"server\",\"pid\":%d,\"session\":12,"
+             "\"peer\":\"a \\\"peer\\\"\",\"tenant\":\"t\",\"message\":\"x\\n\\\"y\\\\ "
+             "\\u001b\\u007f \xef\xbf\xbd \xc3\xa4 \xef\xbf\xbd\xef\xbf\xbd\xef\xbf\xbd\"}\n",
+             (int)getpid());
+    assert_memory_equal(text, "{\"time\":\"", 9);
+    assert_non_null(strstr(text, wanted));
+    free(text);
+    /* However long, and whatever it takes: one whole line that a pipe takes in one piece. */
+    static char much[9000];
+    for (int kind = 0; kind < 3; kind++) {
+        for (size_t i = 0; i + 3 < sizeof much; i += 3) {
+            memcpy(much + i, kind == 0 ? "\x01\x01\x01" : kind == 1 ? "\xe2\x82\xac" : "abc", 4);
+        }
+        tow_log(TOW_AREA_SERVER, TOW_LOG_WARN, "%s", much);
+        text = written(&size);
+        assert_in_range(size, 3000, TOW_LOG_LINE_MAX);
+        assert_ptr_equal(strchr(text, '\n'), text + size - 1);
+        assert_string_equal(text + size - 3, "\"}\n");
+        assert_null(strstr(text, "\xef\xbf\xbd"));
+        free(text);
+    }
+    tow_log_set_format(TOW_LOG_PLAIN);
+}
+
+static void json_folds_and_counts_too(void **state)
+{
+    static _Atomic uint32_t lines;
+    size_t size;
+    bool counted = false;
+    tow_log_fold();
+    tow_log_set_format(TOW_LOG_JSON);
+    tow_log_allow(&lines);
+    for (int try = 0; try < 20 && !counted; try++) {
+        lines = 200;
+        for (int i = 0; i < 13; i++) {
+            tow_log(TOW_AREA_SOFT, TOW_LOG_WARN, "the same");
+        }
+        tow_log_flush(true);
+        char *text = written(&size);
+        counted = strstr(text, "\"area\":\"soft\"") != NULL &&
+                  strstr(text, "\"message\":\"the line above came 3 more times\"}\n") != NULL;
+        free(text);
+    }
+    assert_true(counted);
+    lines = 0;
+    tow_log(TOW_AREA_SERVER, TOW_LOG_WARN, "not written");
+    lines = 10;
+    tow_log(TOW_AREA_SERVER, TOW_LOG_WARN, "written");
+    tow_log_allow(NULL);
+    char *text = written(&size);
+    assert_non_null(strstr(text, "1 lines were left out here: too many at once\"}\n"));
+    free(text);
+    tow_log_set_format(TOW_LOG_PLAIN);
+}
+
+static void a_journal_is_recognised(void **state)
+{
+    struct stat stat;
+    char stream[64];
+    assert_false(tow_log_goes_to_journal());
+    assert_int_equal(fstat(file, &stat), 0);
+    snprintf(stream, sizeof stream, "%llu:%llu", (unsigned long long)stat.st_dev,
+             (unsigned long long)stat.st_ino);
+    setenv("JOURNAL_STREAM", stream, 1);
+    assert_true(tow_log_goes_to_journal());
+    snprintf(stream, sizeof stream, "%llu:%llu", (unsigned long long)stat.st_dev,
+             (unsigned long long)stat.st_ino + 1);
+    setenv("JOURNAL_STREAM", stream, 1);
+    assert_false(tow_log_goes_to_journal());
+    unsetenv("JOURNAL_STREAM");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(stamps_are_rfc_3339),
+        cmocka_unit_test(a_line_says_when_and_whose),
+        cmocka_unit_test(json_has_one_object_a_line),
+        cmocka_unit_test(a_journal_is_recognised),
         cmocka_unit_test(a_text_of_others_stays_within_its_line),
         cmocka_unit_test(a_flood_of_lines_is_cut),
         cmocka_unit_test(lines_are_shared_out),
         cmocka_unit_test(a_line_that_comes_again_is_counted),
         cmocka_unit_test(a_count_is_not_lost),
+        cmocka_unit_test(json_folds_and_counts_too),
     };
     unsetenv("TOWLINE_LOG");
     unsetenv("TOWLINE_LOG_FILE");
+    unsetenv("TOWLINE_LOG_FORMAT");
+    unsetenv("JOURNAL_STREAM");
     file = memfd_create("log", MFD_CLOEXEC);
     fcntl(file, F_SETFL, O_APPEND);
     tow_log_move(file);

@@ -116,6 +116,8 @@ static const struct option_entry entries[] = {
      "0: workers keep all rights of this server; to look for a fault, never for strangers (1)."},
     {"log", 0, KIND_TEXT, FOR_WORKER, AT(log), 0, "SPEC",
      "What to log, as TOWLINE_LOG: warn, info, server=debug ... (info)."},
+    {"log-format", 0, KIND_TEXT, FOR_WORKER, AT(log_format), 0, "text|json",
+     "json: every line of the log is a JSON object (text)."},
     {"config", 'c', KIND_TEXT, FLAG_ONLY, AT(file), 0, "FILE",
      "The file that holds the same settings as `name = value` lines\n"
      "(" TOW_CONFIG_FILE ", if it is there)."},

@@ -48,6 +48,7 @@ struct tows_config {
     uint64_t grace;        /* seconds that sessions have when the server is told to end */
     uint64_t walls;        /* 1: workers give up rights, see walls.h */
     char log[TOW_CONFIG_TEXT_MAX];
+    char log_format[TOW_CONFIG_TEXT_MAX]; /* "": text, or as TOWLINE_LOG_FORMAT says */
 
     /* Flags only. */
     char file[TOW_CONFIG_TEXT_MAX]; /* the config file that was read; "": none */

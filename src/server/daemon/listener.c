@@ -20,6 +20,7 @@
 #include "server/pool/worker_pool.h"
 #include "server/door/door.h"
 #include "server/door/pending_conn.h"
+#include "server/daemon/logging.h"
 #include "server/daemon/status.h"
 #include "server/daemon/systemd.h"
 #include "server/login/allow.h"
@@ -602,7 +603,8 @@ static void listener_reload(struct server *server)
     tows_systemd_notify("RELOADING=1");
     if (tows_config_load(server->argc, server->argv, &config, why, sizeof why) != TOW_CONFIG_GO ||
         tows_allow_read(&config, &allow, why, sizeof why) < 0 ||
-        check_open(server, &config, why, sizeof why) < 0) {
+        check_open(server, &config, why, sizeof why) < 0 ||
+        tows_logging_apply(&config, why, sizeof why) < 0) {
         tow_log(TOW_AREA_SERVER, TOW_LOG_WARN, "the settings stay as they were: %s", why);
     } else {
         if (config.listen_count != server->config.listen_count ||

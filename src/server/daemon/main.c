@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* towlined: the listener, or with --worker one session's process. */
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/log.h"
 #include "server/config/config.h"
 #include "server/daemon/drain.h"
 #include "server/daemon/listener.h"
+#include "server/daemon/logging.h"
 #include "server/worker/worker.h"
 #include "wire/limits.h"
 
@@ -32,18 +32,9 @@ int main(int argc, char **argv)
         printf("towlined %s, protocol %u\n", TOWLINE_VERSION, TOW_PROTOCOL_MAX);
         return 0;
     }
-    if (config.log[0] != '\0' && tow_log_configure(config.log) < 0) {
-        fprintf(
-            stderr,
-            "towlined: log = %s cannot be understood; write for example info or server=debug.\n",
-            config.log);
+    if (tows_logging_apply(&config, why, sizeof why) < 0) {
+        fprintf(stderr, "towlined: %s.\n", why);
         return 2;
-    }
-    if (config.log[0] == '\0' && getenv("TOWLINE_LOG") == NULL && config.watch_pid == 0 &&
-        !config.worker) {
-        /* A service says what it does; a private server is heard only when something is wrong. */
-        snprintf(config.log, sizeof config.log, "info");
-        tow_log_configure(config.log);
     }
     tow_log_fold();
     return config.worker ? tows_worker_main(&config) : tows_listener_main(&config, argc, argv);

@@ -5,6 +5,7 @@
 #include <ctype.h>
 #include <errno.h>
 #include <poll.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -73,6 +74,20 @@ short tows_pending_conn_events(const struct tows_pending_conn *conn)
     default:
         return 0;
     }
+}
+
+static void conn_complain(const struct tows_pending_conn *conn, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
+
+static void conn_complain(const struct tows_pending_conn *conn, const char *format, ...)
+{
+    char sentence[TOW_WHY_MAX + TOW_ADDRESS_MAX], tenant[TOW_WHO_TEXT_MAX];
+    struct tow_log_about about = {.peer = conn->peer, .tenant = tows_who_text(&conn->who, tenant)};
+    va_list args;
+    va_start(args, format);
+    vsnprintf(sentence, sizeof sentence, format, args);
+    va_end(args);
+    tow_log_about(TOW_AREA_SERVER, TOW_LOG_WARN, &about, "%s", sentence);
 }
 
 static void move_on(struct tows_pending_conn *conn, enum tows_pending_conn_state state,
@@ -221,7 +236,7 @@ static void look_at_request(struct tows_pending_conn *conn, const uint8_t *bytes
         become_program(conn, true);
         return;
     }
-    tow_log(TOW_AREA_SERVER, TOW_LOG_WARN, "%s: %s: the connection was closed", conn->peer, why);
+    conn_complain(conn, "%s: %s: the connection was closed", conn->peer, why);
     conn->state = TOW_CONN_GONE;
     if (error == -EPROTONOSUPPORT) {
         conn->shared = true;
@@ -240,8 +255,7 @@ static bool look_at_frame(struct tows_pending_conn *conn, const uint8_t *bytes, 
     if (frame.kind == TOW_CONTROL_STATUS) {
         struct tow_status status;
         if (frame.length > n || tow_status_decode(bytes, &frame, &status) < 0) {
-            tow_log(TOW_AREA_SERVER, TOW_LOG_WARN, "%s sent a STATUS that cannot be read",
-                    conn->peer);
+            conn_complain(conn, "%s sent a STATUS that cannot be read", conn->peer);
             conn->state = TOW_CONN_GONE;
             return true;
         }
@@ -342,8 +356,8 @@ void tows_pending_conn_step(struct tows_pending_conn *conn, short events)
         conn_look(conn);
         if (ended && conn->state == TOW_CONN_STRANGER) {
             if (conn->partial) {
-                tow_log(TOW_AREA_SERVER, TOW_LOG_WARN,
-                        "%s went before it had said all of its first words", conn->peer);
+                conn_complain(conn, "%s went before it had said all of its first words",
+                              conn->peer);
             }
             conn->state = TOW_CONN_GONE;
         }
@@ -360,9 +374,8 @@ void tows_pending_conn_step(struct tows_pending_conn *conn, short events)
     }
     if (conn->state != TOW_CONN_GONE && tow_time_passed(conn->deadline_ns)) {
         if (conn->state == TOW_CONN_STRANGER) {
-            tow_log(TOW_AREA_SERVER, TOW_LOG_WARN,
-                    "%s said nothing that can be understood for %d s: closed", conn->peer,
-                    (int)(STRANGER_NS / TOW_TIME_S));
+            conn_complain(conn, "%s said nothing that can be understood for %d s: closed",
+                          conn->peer, (int)(STRANGER_NS / TOW_TIME_S));
         }
         if (conn->state == TOW_CONN_PROGRAM) {
             tows_pending_conn_refuse(

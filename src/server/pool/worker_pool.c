@@ -301,13 +301,23 @@ static void set_state(struct tows_worker *worker, enum tows_worker_state state)
     worker->since_ns = tow_time_now_ns();
 }
 
+/* For lines of the log about its session. */
+static struct tow_log_about pool_about(const struct tows_worker *worker,
+                                       char ret_tenant[TOW_WHO_TEXT_MAX])
+{
+    return (struct tow_log_about){worker->session, worker->peer,
+                                  tows_who_text(&worker->who, ret_tenant)};
+}
+
 int tows_worker_pool_assign(struct tows_worker_pool *pool, struct tows_worker *worker, int fd,
                             enum tow_transport_kind kind, const char *peer,
                             const struct tows_who *who)
 {
     struct tows_worker_msg msg = {
         .what = TOW_WORKER_MSG_SERVE, .transport = kind, .session = pool->next_session};
+    char tenant[TOW_WHO_TEXT_MAX];
     snprintf(msg.peer, sizeof msg.peer, "%s", peer);
+    snprintf(msg.tenant, sizeof msg.tenant, "%s", tows_who_text(who, tenant));
     int error = tow_fds_send(worker->control, &msg, sizeof msg, &fd, 1);
     if (error < 0) {
         tows_worker_pool_end(worker);
@@ -319,8 +329,9 @@ int tows_worker_pool_assign(struct tows_worker_pool *pool, struct tows_worker *w
     worker->who = *who;
     snprintf(worker->peer, sizeof worker->peer, "%s", peer);
     set_state(worker, TOW_WORKER_BUSY);
-    tow_log(TOW_AREA_SERVER, TOW_LOG_INFO, "session %llu: %s, worker %d",
-            (unsigned long long)worker->session, peer, (int)worker->pid);
+    struct tow_log_about about = pool_about(worker, tenant);
+    tow_log_about(TOW_AREA_SERVER, TOW_LOG_INFO, &about, "session %llu: %s, worker %d",
+                  (unsigned long long)worker->session, peer, (int)worker->pid);
     return 0;
 }
 
@@ -485,16 +496,19 @@ int tows_worker_pool_hear(struct tows_worker_pool *pool, struct tows_worker *wor
 
 static void tell_end(const struct tows_worker *worker, int status)
 {
+    char tenant[TOW_WHO_TEXT_MAX];
+    struct tow_log_about about = pool_about(worker, tenant);
     if (worker->state == TOW_WORKER_BUSY && WIFSIGNALED(status)) {
-        tow_log(TOW_AREA_SERVER, TOW_LOG_WARN,
-                "session %llu (%s): its worker %d was ended by signal %d (%s)",
-                (unsigned long long)worker->session, worker->peer, (int)worker->pid,
-                WTERMSIG(status), strsignal(WTERMSIG(status)));
+        tow_log_about(TOW_AREA_SERVER, TOW_LOG_WARN, &about,
+                      "session %llu (%s): its worker %d was ended by signal %d (%s)",
+                      (unsigned long long)worker->session, worker->peer, (int)worker->pid,
+                      WTERMSIG(status), strsignal(WTERMSIG(status)));
     } else if (worker->state == TOW_WORKER_BUSY) {
-        tow_log(TOW_AREA_SERVER, TOW_LOG_INFO, "session %llu: ended after %.1f s, %llu calls",
-                (unsigned long long)worker->session,
-                (double)(tow_time_now_ns() - worker->since_ns) / TOW_TIME_S,
-                (unsigned long long)worker->stats->calls);
+        tow_log_about(TOW_AREA_SERVER, TOW_LOG_INFO, &about,
+                      "session %llu: ended after %.1f s, %llu calls",
+                      (unsigned long long)worker->session,
+                      (double)(tow_time_now_ns() - worker->since_ns) / TOW_TIME_S,
+                      (unsigned long long)worker->stats->calls);
     }
 }
 
@@ -560,8 +574,10 @@ void tows_worker_pool_dismiss(struct tows_worker *worker, const char *why)
     }
     worker->end_ns = tow_time_deadline(DISMISS_S * TOW_TIME_S);
     snprintf(worker->stats->farewell, sizeof worker->stats->farewell, "%s", why);
-    tow_log(TOW_AREA_SERVER, TOW_LOG_INFO, "session %llu (%s) is ended: %s",
-            (unsigned long long)worker->session, worker->peer, why);
+    char tenant[TOW_WHO_TEXT_MAX];
+    struct tow_log_about about = pool_about(worker, tenant);
+    tow_log_about(TOW_AREA_SERVER, TOW_LOG_INFO, &about, "session %llu (%s) is ended: %s",
+                  (unsigned long long)worker->session, worker->peer, why);
     /* It hears this whatever it is doing, and lets go of its further connections. */
     if (worker->control < 0 || shutdown(worker->control, SHUT_WR) != 0) {
         kill(worker->pid, SIGKILL);
@@ -572,9 +588,11 @@ void tows_worker_pool_press(struct tows_worker_pool *pool)
 {
     for (struct tows_worker *worker = pool->workers; worker != NULL; worker = worker->next) {
         if (worker->end_ns != 0 && tow_time_passed(worker->end_ns)) {
-            tow_log(TOW_AREA_SERVER, TOW_LOG_WARN,
-                    "session %llu: its worker %d does not end: it is killed",
-                    (unsigned long long)worker->session, (int)worker->pid);
+            char tenant[TOW_WHO_TEXT_MAX];
+            struct tow_log_about about = pool_about(worker, tenant);
+            tow_log_about(TOW_AREA_SERVER, TOW_LOG_WARN, &about,
+                          "session %llu: its worker %d does not end: it is killed",
+                          (unsigned long long)worker->session, (int)worker->pid);
             worker->end_ns = TOW_TIME_FOREVER;
             kill(worker->pid, SIGKILL);
         }

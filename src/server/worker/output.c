@@ -9,6 +9,7 @@
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdio_ext.h>
+#include <string.h>
 #include <unistd.h>
 
 #include "base/log.h"
@@ -28,6 +29,21 @@ static struct {
     atomic_bool used;      /* text has come through a pipe, so more may come */
 } pipes = {.lock = TOW_MUTEX(SERVER_OUTPUT), .ends = {-1, -1}};
 
+/* No client is there yet: lines of the log, in its format. */
+static void output_log(const char *text, size_t length)
+{
+    while (length > 0) {
+        const char *end = memchr(text, '\n', length);
+        size_t line = end != NULL ? (size_t)(end - text) : length;
+        if (line > 0) {
+            tow_log(TOW_AREA_BACKEND, TOW_LOG_WARN, "the driver says: %.*s", (int)line, text);
+        }
+        line += end != NULL;
+        text += line;
+        length -= line;
+    }
+}
+
 static void output_forward(int stream, const char *text, size_t length)
 {
     if (length == 0) {
@@ -38,8 +54,7 @@ static void output_forward(int stream, const char *text, size_t length)
     } else if (stream == ERR && print_error != NULL) {
         print_error(print_user, text, length);
     } else if (stream == ERR) {
-        ssize_t written = write(log_fd, text, length);
-        (void)written;
+        output_log(text, length);
     }
 }
 

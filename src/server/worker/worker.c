@@ -341,15 +341,12 @@ static int worker_serve(const struct tows_config *config, struct tow_backend *ba
     };
     error = tows_session_run(line, backend, &options);
     if (error == -ECANCELED) {
-        tow_log(TOW_AREA_SERVER, TOW_LOG_DEBUG, "session %llu: dismissed",
-                (unsigned long long)request->session);
+        tow_log(TOW_AREA_SERVER, TOW_LOG_DEBUG, "dismissed");
     } else if (error == -EPROTO) {
-        tow_log(TOW_AREA_SERVER, TOW_LOG_WARN,
-                "session %llu: %s broke the protocol: its session was ended",
-                (unsigned long long)request->session, request->peer);
+        tow_log(TOW_AREA_SERVER, TOW_LOG_WARN, "%s broke the protocol: its session was ended",
+                request->peer);
     } else if (error < 0) {
-        tow_log(TOW_AREA_SERVER, TOW_LOG_INFO, "session %llu: %s: %s",
-                (unsigned long long)request->session, request->peer, strerror(-error));
+        tow_log(TOW_AREA_SERVER, TOW_LOG_INFO, "%s: %s", request->peer, strerror(-error));
     }
     /* A last sentence may still be on its way out; a client that has left reads none. */
     if (error != 0) {
@@ -485,13 +482,17 @@ int tows_worker_main(const struct tows_config *config)
     }
     tow_buf_fini(&devices);
 
-    struct tows_worker_msg request;
+    static struct tows_worker_msg request; /* the log has texts of it to the end */
+    static struct tow_log_about about;
     int fd = -1;
     if (error == 0) {
         error = await_request(&backend, &request, &fd);
     }
     if (error == 0) {
         request.peer[sizeof request.peer - 1] = '\0';
+        request.tenant[sizeof request.tenant - 1] = '\0';
+        about = (struct tow_log_about){request.session, request.peer, request.tenant};
+        tow_log_set_about(&about);
         worker_serve(config, &backend, stats, &request, code_cache, fd);
         tow_log_flush(true);
         /* Threads may still be inside the driver: nothing is freed by hand, the kernel does it all.

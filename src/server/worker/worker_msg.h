@@ -38,7 +38,8 @@ struct tows_worker_msg {
     uint64_t session;   /* SERVE: its number */
     char backend[16];   /* READY */
     char description[256];
-    char peer[128]; /* SERVE */
+    char peer[128];  /* SERVE */
+    char tenant[64]; /* SERVE: whose it is, for the log */
     uint32_t text_size;
     uint32_t pageable;      /* READY: 1: GPUs reach pageable memory, see describe.h */
     struct tow_token token; /* GET, FORGET */
