@@ -20,6 +20,8 @@ static int ask_each(char *addresses, bool json, tow_ask_show *show)
     char *rest = addresses;
     const char *address;
     while ((address = tow_address_next(&rest)) != NULL) {
+        char shown[TOW_ADDRESS_MAX];
+        tow_transport_as_written(address, shown);
         struct tow_buf report;
         tow_buf_init(&report, TOW_FRAME_MAX);
         char why[TOW_WHY_MAX] = "";
@@ -28,18 +30,18 @@ static int ask_each(char *addresses, bool json, tow_ask_show *show)
         if (error == 0) {
             error = tow_json_doc_parse((const char *)report.data, report.size, &doc);
             if (error < 0) {
-                snprintf(why, sizeof why, "%s sent a report that cannot be read", address);
+                snprintf(why, sizeof why, "%s sent a report that cannot be read", shown);
             }
         }
         if (error < 0) {
             tow_cli_say("%s", why);
             failures++;
         } else if (json) {
-            printf("%s{\"address\":\"%s\",\"report\":%.*s}", first ? "" : ",", address,
+            printf("%s{\"address\":\"%s\",\"report\":%.*s}", first ? "" : ",", shown,
                    (int)report.size, (const char *)report.data);
             first = false;
         } else {
-            show(address, &doc);
+            show(shown, &doc);
         }
         tow_json_doc_fini(&doc);
         tow_buf_fini(&report);

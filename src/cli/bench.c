@@ -26,6 +26,7 @@ struct plan {
     bool native, json, quick, with_examples;
     long rounds;
     struct tow_bench_examples examples;
+    char servers[TOW_CLI_ADDRESS_MAX];
     char self[PATH_MAX + 16], measure[PATH_MAX + 32], lib_dir[PATH_MAX];
 };
 
@@ -370,6 +371,22 @@ static int find_programs(struct plan *plan)
     return 0;
 }
 
+/* One ssh for all that is run, if the server wants one: its login is not to be measured each time.
+ */
+static int open_way(struct plan *plan)
+{
+    char why[TOW_WHY_MAX];
+    int choice = tow_choose_server(plan->server, plan->servers, why, sizeof why);
+    if (choice < 0) {
+        tow_cli_say("%s", why);
+        return choice;
+    }
+    if (choice != TOW_CHOICE_NONE) {
+        plan->server = plan->servers;
+    }
+    return 0;
+}
+
 static int write_plot(const struct tow_bench *bench, const char *path)
 {
     FILE *file = fopen(path, "we");
@@ -389,7 +406,8 @@ static int bench_main(int argc, char **argv)
     if (take_flags(argc, argv, &plan) < 0) {
         return TOW_EXIT_USAGE;
     }
-    if (find_programs(&plan) < 0 ||
+    const char *named = plan.server != NULL ? plan.server : "the server that towline run finds";
+    if (find_programs(&plan) < 0 || open_way(&plan) < 0 ||
         (plan.with_examples &&
          tow_bench_examples_find(plan.examples_dir, plan.lib_dir, &plan.examples) < 0)) {
         return TOW_EXIT_FAILED;
@@ -399,7 +417,7 @@ static int bench_main(int argc, char **argv)
         tow_cli_say("memory is used up");
         return TOW_EXIT_FAILED;
     }
-    bench->server = plan.server != NULL ? plan.server : "the server that towline run finds";
+    bench->server = named;
     bench->native = plan.native;
     int error = 0;
     for (long round = 0; round < plan.rounds && error == 0; round++) {

@@ -37,6 +37,10 @@ void tow_cli_say(const char *format, ...) __attribute__((format(printf, 1, 2)));
  * bytes. -ENOENT. */
 int tow_cli_find_folders(char *ret_bin_dir, char *ret_lib_dir);
 
+/* Makes a folder that is this user's alone, for sockets: in XDG_RUNTIME_DIR, TMPDIR or /tmp. */
+enum { TOW_CLI_FOLDER_MAX = 80 }; /* "/sock" behind it must fit sockaddr_un's 108 bytes */
+int tow_cli_make_folder(char ret_folder[TOW_CLI_FOLDER_MAX]);
+
 /* Walks flags: the next of `argv`, "-s"/"--server" style. */
 struct tow_flags {
     int argc;
@@ -49,7 +53,8 @@ bool tow_flags_take(struct tow_flags *flags, const char *letter, const char *nam
                     const char **ret_value);
 
 /* Chooses in the order of the manual: `flag` (may be NULL), TOWLINE_SERVER, the config files, the
- * default socket if it answers. `ret_address` has TOW_CLI_ADDRESS_MAX bytes. */
+ * default socket if it answers. Where a server is reached through ssh, that is started (tunnel.h).
+ * `ret_address` has TOW_CLI_ADDRESS_MAX bytes. */
 enum { TOW_CLI_ADDRESS_MAX = TOW_SERVERS_TEXT_MAX };
 int tow_choose_server(const char *flag, char *ret_address, char *why, size_t why_size);
 

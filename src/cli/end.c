@@ -41,7 +41,9 @@ static int end_one(const char *address, uint64_t session)
         tow_cli_say("%s", why);
         return TOW_EXIT_FAILED;
     }
-    printf("%s ends session %llu\n", address, (unsigned long long)session);
+    char shown[TOW_ADDRESS_MAX];
+    tow_transport_as_written(address, shown);
+    printf("%s ends session %llu\n", shown, (unsigned long long)session);
     return 0;
 }
 
@@ -97,9 +99,9 @@ const struct tow_command tow_command_end = {
             "The program is told why, its CUDA calls fail with CUDA_ERROR_DEVICE_UNAVAILABLE, and "
             "what it had on\n"
             "the GPU is free. It goes on itself: end it there, if it does not.\n"
-            "Run it on the server's machine, through a unix socket: over TCP nobody is known. You "
-            "may end your own\n"
-            "sessions, root and the user who runs the server all.\n"
+            "Run it on the server's machine, through a unix socket, or with -s ssh://HOST: over "
+            "TCP nobody is\n"
+            "known. You may end your own sessions, root and the user who runs the server all.\n"
             "Without -s: TOWLINE_SERVER, then the config file, then this machine's own socket.\n",
     .run = end_main,
 };

@@ -13,33 +13,18 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "cli/cli.h"
 
 enum {
-    DIR_MAX = 80, /* with "/sock" behind it, it must fit sockaddr_un's 108 bytes */
     READY_FD = 3,
 };
 /* The real driver starts within a few seconds, even on a machine with many GPUs. */
 #define READY_NS (60 * TOW_TIME_S)
 
-static int make_dir(char ret_dir[DIR_MAX])
-{
-    const char *bases[] = {getenv("XDG_RUNTIME_DIR"), getenv("TMPDIR"), "/tmp"};
-    for (size_t i = 0; i < 3; i++) {
-        if (bases[i] == NULL || bases[i][0] != '/' || strlen(bases[i]) > DIR_MAX - 32) {
-            continue;
-        }
-        snprintf(ret_dir, DIR_MAX, "%s/towline-XXXXXX", bases[i]);
-        if (mkdtemp(ret_dir) != NULL) {
-            return 0;
-        }
-    }
-    return -errno;
-}
-
 static void run_child(const char *bin_dir, const char *device, const char *dir, int ready,
                       pid_t program)
 {
-    char path[4096], dir_flag[DIR_MAX + 32], pid_flag[32], device_flag[4096];
+    char path[4096], dir_flag[TOW_CLI_FOLDER_MAX + 32], pid_flag[32], device_flag[4096];
     snprintf(path, sizeof path, "%s/towlined", bin_dir);
     snprintf(dir_flag, sizeof dir_flag, "--private-dir=%s", dir);
     snprintf(pid_flag, sizeof pid_flag, "--watch-pid=%d", (int)program);
@@ -105,8 +90,8 @@ int tow_private_start(const char *bin_dir, const char *device, char *ret_address
                       size_t address_size, char *ret_serves, size_t serves_size, char *why,
                       size_t why_size)
 {
-    char dir[DIR_MAX];
-    int error = make_dir(dir);
+    char dir[TOW_CLI_FOLDER_MAX];
+    int error = tow_cli_make_folder(dir);
     if (error < 0) {
         snprintf(why, why_size, "no folder for a private server can be made in /tmp: %s",
                  strerror(-error));

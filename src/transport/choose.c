@@ -234,6 +234,7 @@ static int ask_once(const char *address, const struct tow_status *question, int6
                     struct tow_buf *report, char *why, size_t why_size)
 {
     struct tow_line *line;
+    int64_t began_ns = tow_time_now_ns();
     int error = tow_transport_connect(address, deadline_ns, why, why_size, &line);
     if (error < 0) {
         return error;
@@ -251,7 +252,9 @@ static int ask_once(const char *address, const struct tow_status *question, int6
         snprintf(why, why_size, "%s: %s", address, strerror(-error));
     }
     tow_line_close(line);
-    return error;
+    bool closed = error == -ECONNRESET || error == -EPIPE;
+    return closed && tow_transport_explain(address, began_ns, why, why_size) ? -ECONNREFUSED
+                                                                             : error;
 }
 
 int tow_ask(const char *address, const struct tow_status *question, int64_t deadline_ns,

@@ -494,4 +494,5 @@ const struct tow_transport_ops tow_transport_hook = {
     .connect = hook_connect,
     .listen = hook_no_listen,
     .adopt = hook_no_adopt,
+    .explain = tow_transport_no_explain,
 };

@@ -16,7 +16,7 @@
 static const struct tow_transport_ops *const transports[TOW_TRANSPORT_COUNT] = {
     [TOW_TRANSPORT_SELF] = &tow_transport_self, [TOW_TRANSPORT_UNIX] = &tow_transport_unix,
     [TOW_TRANSPORT_TCP] = &tow_transport_tcp,   [TOW_TRANSPORT_SHM] = &tow_transport_shm,
-    [TOW_TRANSPORT_HOOK] = &tow_transport_hook,
+    [TOW_TRANSPORT_SSH] = &tow_transport_ssh,   [TOW_TRANSPORT_HOOK] = &tow_transport_hook,
 };
 
 static int self_check(const char *rest, char *ret_why, size_t size)
@@ -56,6 +56,7 @@ const struct tow_transport_ops tow_transport_self = {
     .connect = self_no_connect,
     .listen = self_no_listen,
     .adopt = self_no_adopt,
+    .explain = tow_transport_no_explain,
 };
 
 int tow_transport_find(const char *address, const char **ret_rest)
@@ -111,6 +112,18 @@ int tow_transport_faster(const char *address, char *ret_address)
     const char *rest = "";
     const struct tow_transport_ops *ops = transport_of(address, &rest);
     return write_address(ops != NULL ? ops->faster : NULL, rest, ret_address);
+}
+
+bool tow_transport_no_explain(const char *rest, int64_t since_ns, char *ret_why, size_t size)
+{
+    return false;
+}
+
+bool tow_transport_explain(const char *address, int64_t since_ns, char *ret_why, size_t size)
+{
+    const char *rest;
+    const struct tow_transport_ops *ops = transport_of(tow_address_behind_hook(address), &rest);
+    return ops != NULL && ops->explain(rest, since_ns, ret_why, size);
 }
 
 int tow_transport_check(const char *address, char *ret_why, size_t size)

@@ -5,6 +5,7 @@
  *     unix:///run/towline.sock    unix://@name (abstract)
  *     tcp://host:4837             tcp://[::1]:4837, tcp://0.0.0.0:4837 to listen everywhere
  *     shm:///run/towline.sock     shared memory, arranged over that unix socket
+ *     ssh://host                  a unix socket elsewhere, by an ssh that towline started (ssh.h)
  *     self:                       both ends in this process: made with tow_line_pair
  *     hook:delay=1ms,cut=N,trace=FILE:ADDRESS    any of them, with something in between
  *
@@ -41,6 +42,7 @@ enum tow_transport_kind {
     TOW_TRANSPORT_UNIX,
     TOW_TRANSPORT_TCP,
     TOW_TRANSPORT_SHM,
+    TOW_TRANSPORT_SSH,
     TOW_TRANSPORT_HOOK,
     TOW_TRANSPORT_COUNT,
 };
@@ -66,12 +68,15 @@ struct tow_transport_ops {
     /* Makes the server's end of an accepted connection; owns the fd in any case. */
     int (*adopt)(int fd, int64_t deadline_ns, char *ret_why, size_t size,
                  struct tow_line **ret_line);
+    /* tow_transport_explain */
+    bool (*explain)(const char *rest, int64_t since_ns, char *ret_why, size_t size);
 };
 
 extern const struct tow_transport_ops tow_transport_self;
 extern const struct tow_transport_ops tow_transport_unix;
 extern const struct tow_transport_ops tow_transport_tcp;
 extern const struct tow_transport_ops tow_transport_shm;
+extern const struct tow_transport_ops tow_transport_ssh;
 extern const struct tow_transport_ops tow_transport_hook;
 
 /* The transport of an address that has a scheme: its kind, or -EINVAL. */
@@ -90,6 +95,21 @@ bool tow_transport_spreads(const char *address);
 int tow_transport_further(const char *address, char *ret_address);
 /* A faster way to the same server, which it may refuse: the same. */
 int tow_transport_faster(const char *address, char *ret_address);
+
+/* Whether an ssh must be started first; then `ret_target` says where to (ssh.h). */
+struct tow_ssh_target;
+bool tow_transport_wants_ssh(const char *address, struct tow_ssh_target *ret_target);
+/* The address of the same server, now that ssh forwards `socket` to it: 0, or -ENAMETOOLONG. */
+int tow_transport_through(const char *address, const char *socket, char *ret_address);
+
+/* The address as its user wrote it, without the socket: `ret_address` has TOW_ADDRESS_MAX bytes. */
+void tow_transport_as_written(const char *address, char *ret_address);
+
+/* A connection that was begun at `since_ns` was closed without a word, or has been lost: true and a
+ * sentence if whoever is in between knows why. */
+bool tow_transport_explain(const char *address, int64_t since_ns, char *ret_why, size_t size);
+/* For transports with nobody in between. */
+bool tow_transport_no_explain(const char *rest, int64_t since_ns, char *ret_why, size_t size);
 
 /* Connects to a server. Fails within the deadline (use tow_time_deadline(TOW_CONNECT_TIMEOUT_NS)
  * where nobody said otherwise); only name resolution may take longer, and a server that asks for

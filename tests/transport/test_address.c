@@ -5,6 +5,7 @@
 #include "base/clock.h"
 #include "transport/address.h"
 #include "transport/sock.h"
+#include "transport/ssh.h"
 
 #include <errno.h>
 #include <poll.h>
@@ -58,6 +59,13 @@ static void wrong_addresses_are_explained(void **state)
         assert_int_equal(connect_to(wrong[i]), -EINVAL);
         assert_non_null(strstr(why, "is not an address; write tcp://HOST:PORT"));
     }
+    static const char *const ssh_wrong[] = {
+        "ssh://",     "ssh://h:",     "ssh://h:0", "ssh://h:x",   "ssh://h:65536", "ssh://@h",
+        "ssh://[::1", "ssh://[::1]5", "ssh://::1", "ssh:///path", "ssh://h?x",     "ssh://h?via=x"};
+    for (size_t i = 0; i < sizeof ssh_wrong / sizeof *ssh_wrong; i++) {
+        assert_int_equal(connect_to(ssh_wrong[i]), -EINVAL);
+        assert_non_null(strstr(why, "; write ssh://[USER@]HOST[:PORT][/PATH], for example"));
+    }
     assert_int_equal(connect_to("self:"), -EOPNOTSUPP);
     assert_int_equal(connect_to("hook:delay=1ms"), -EINVAL);
     assert_int_equal(connect_to("tcp://*:5"), -EINVAL);
@@ -67,6 +75,42 @@ static void wrong_addresses_are_explained(void **state)
     longest[sizeof longest - 1] = '\0';
     assert_int_equal(connect_to(longest), -ENAMETOOLONG);
     assert_non_null(strstr(why, "a socket's path has at most 107 characters"));
+}
+
+/* What ssh is told, where the line goes once it runs, and what is shown. */
+static void ssh_addresses_name_a_socket_elsewhere(void **state)
+{
+    struct tow_ssh_target target;
+    char through[TOW_ADDRESS_MAX], shown[TOW_ADDRESS_MAX];
+    assert_true(tow_transport_wants_ssh("ssh://me@x@[fe80::1%e]:22/a?b", &target));
+    assert_string_equal(target.user, "me@x");
+    assert_string_equal(target.host, "fe80::1%e");
+    assert_string_equal(target.port, "22");
+    assert_string_equal(target.path, "/a?b");
+    assert_true(tow_transport_wants_ssh("ssh://gpuhost/", &target));
+    assert_string_equal(target.user, "");
+    assert_string_equal(target.port, "");
+    assert_string_equal(target.path, "/run/towline.sock");
+    assert_false(tow_transport_wants_ssh("tcp://gpuhost", &target));
+    assert_int_equal(connect_to("ssh://gpuhost"), -EOPNOTSUPP);
+    assert_non_null(strstr(why, "towline run -s ssh://gpuhost -- PROGRAM"));
+
+    assert_int_equal(
+        tow_transport_through("hook:cut=5:ssh://gpuhost", "/nonexistent/sock", through), 0);
+    assert_string_equal(through, "hook:cut=5:ssh://gpuhost?via=/nonexistent/sock");
+    assert_false(tow_transport_wants_ssh(tow_address_behind_hook(through), &target));
+    tow_transport_as_written(through, shown);
+    assert_string_equal(shown, "hook:cut=5:ssh://gpuhost");
+    tow_transport_as_written("tcp://h?via=/s", shown);
+    assert_string_equal(shown, "tcp://h?via=/s");
+    assert_int_equal(connect_to(tow_address_behind_hook(through)), -ENOENT);
+    assert_string_equal(why, "the ssh to gpuhost has ended; start the program again with: towline "
+                             "run -s ssh://gpuhost -- PROGRAM");
+    /* The socket is here, the server is not: no shared memory, and further lines are the same way.
+     */
+    assert_int_equal(tow_transport_faster(tow_address_behind_hook(through), shown), -ENOTSUP);
+    assert_int_equal(tow_transport_further("ssh://h?via=/s", shown), 0);
+    assert_string_equal(shown, "ssh://h?via=/s");
 }
 
 static void short_forms_mean_whole_ones(void **state)
@@ -85,6 +129,9 @@ static void short_forms_mean_whole_ones(void **state)
         {"unix:@name", "unix://@name"},
         {"shm:/run/towline.sock", "shm:///run/towline.sock"},
         {"tcp:gpuhost:1", "tcp://gpuhost:1"},
+        {"ssh:gpuhost", "ssh://gpuhost"},
+        {"ssh:22", "tcp://ssh:22"},
+        {"ssh://me@[::1]:22/a b%c", "ssh://me@[::1]:22/a b%c"},
         {"unix:4837", "tcp://unix:4837"},
         {"hook:delay=1ms:gpuhost", "hook:delay=1ms:tcp://gpuhost"},
         {"hook:delay=1ms:hook:cut=5:/s", "hook:delay=1ms:hook:cut=5:unix:///s"},
@@ -337,6 +384,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(wrong_addresses_are_explained),
+        cmocka_unit_test(ssh_addresses_name_a_socket_elsewhere),
         cmocka_unit_test(short_forms_mean_whole_ones),
         cmocka_unit_test(lists_are_cut_at_their_commas),
         cmocka_unit_test(nobody_there_is_explained),

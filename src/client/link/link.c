@@ -146,6 +146,11 @@ static void link_end(struct towc_link *link, const char *what, const char *farew
                     "the server %s has ended this session: %s; all GPU calls fail from now on.",
                     link->address, farewell);
         } else {
+            char why[TOW_WHY_MAX];
+            if (tow_transport_explain(link->address, tow_time_now_ns() - LAST_WORDS_NS, why,
+                                      sizeof why)) {
+                what = why;
+            }
             tow_log(TOW_AREA_CLIENT, TOW_LOG_ERROR,
                     "the server %s is lost (%s); all GPU calls fail from now on. Start the program "
                     "again.",

@@ -227,6 +227,7 @@ static int connect_line(const char *address, const struct tow_preface *hello,
 static int be_welcomed(struct towc_link *link, const struct tow_preface *hello,
                        struct tow_patience *patience, char *why, size_t why_size)
 {
+    int64_t began_ns = tow_time_now_ns();
     int error = connect_line(link->address, hello, patience, &link->line, why, why_size);
     if (error < 0) {
         return error;
@@ -235,9 +236,14 @@ static int be_welcomed(struct towc_link *link, const struct tow_preface *hello,
     if (error < 0) {
         snprintf(why, why_size, "%s closed the connection at once; is it a towlined?",
                  link->address);
-        return error;
+    } else {
+        error = read_welcome(link, patience, why, why_size);
     }
-    return read_welcome(link, patience, why, why_size);
+    bool closed = error == -ECONNRESET || error == -EPIPE;
+    if (closed && tow_transport_explain(link->address, began_ns, why, why_size)) {
+        error = -ECONNREFUSED;
+    }
+    return error;
 }
 
 int towc_link_open(const char *address, unsigned index, struct towc_link **ret_link, char *why,
