@@ -50,7 +50,7 @@ def taken(*flags):
         with attacker as server:
             t.wait_until(lambda: "taken all" in server.log(), 10, "the stranger has tried everything")
             log = server.log()
-    said = dict(re.findall(r"^taken (\S+) (?:= ?)?(.*)$", log, re.M))
+    said = dict(re.findall(r"^.*the driver says: taken (\S+) (?:= ?)?(.*)$", log, re.M))
     print("\n".join(f"{name}: {word}" for name, word in said.items()))
     return said, log
 
