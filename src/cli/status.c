@@ -6,17 +6,24 @@
 
 #include "base/json_read.h"
 
-/* "3.1 MiB of 64.0 MiB": what is used of a limit. */
+/* "3.1 MiB of 64.0 MiB", or "3 of 512": what is used of a limit. */
 static const char *status_use(const struct tow_json_doc *doc, const struct tow_json_value *limits,
-                              const char *name, char ret_text[48])
+                              const char *name, bool bytes, char ret_text[48])
 {
     const struct tow_json_value *limit = tow_json_member(doc, limits, name);
-    char used[16], most[16];
     if (limit == NULL) { /* an older server */
         return "-";
     }
-    snprintf(ret_text, 48, "%s of %s", tow_cli_bytes(tow_json_number(doc, limit, "used"), used),
-             tow_cli_bytes(tow_json_number(doc, limit, "limit"), most));
+    double used = tow_json_number(doc, limit, "used"), most = tow_json_number(doc, limit, "limit");
+    char left[16], right[16];
+    if (bytes) {
+        tow_cli_bytes(used, left);
+        tow_cli_bytes(most, right);
+    } else {
+        snprintf(left, sizeof left, "%.0f", used);
+        snprintf(right, sizeof right, "%.0f", most);
+    }
+    snprintf(ret_text, 48, "%s of %s", left, right);
     return ret_text;
 }
 
@@ -37,10 +44,12 @@ static void status_show(const char *address, const struct tow_json_doc *doc)
            tow_json_number(doc, workers, "busy"), tow_json_number(doc, root, "max_sessions"),
            tow_json_number(doc, root, "waiting"), tow_json_number(doc, workers, "idle"));
     const struct tow_json_value *limits = tow_json_member(doc, root, "limits");
-    char use[48], own[48];
+    char use[48], own[48], threads[48];
     if (limits != NULL) {
-        printf("host memory: %s; yours: %s\n", status_use(doc, limits, "memory", use),
-               status_use(doc, limits, "memory-per-peer", own));
+        printf("host memory: %s; yours: %s; threads: %s\n",
+               status_use(doc, limits, "memory", true, use),
+               status_use(doc, limits, "memory-per-peer", true, own),
+               status_use(doc, limits, "threads", false, threads));
     }
     if (tow_json_number(doc, root, "draining") != 0) {
         printf("it is being drained: it serves no new programs and ends with its last session\n");
@@ -49,16 +58,17 @@ static void status_show(const char *address, const struct tow_json_doc *doc)
     bool head = false;
     while ((session = tow_json_next(doc, sessions, session)) != NULL) {
         if (!head) {
-            printf("\n%8s  %-20s %-24s %4s %10s %10s %10s %10s %8s  %s\n", "SESSION", "CLIENT",
-                   "FROM", "GPU", "MEMORY", "CALLS", "IN", "OUT", "AGE", "HOST MEMORY");
+            printf("\n%8s  %-20s %-24s %4s %10s %10s %10s %10s %8s %12s  %s\n", "SESSION", "CLIENT",
+                   "FROM", "GPU", "MEMORY", "CALLS", "IN", "OUT", "AGE", "THREADS", "HOST MEMORY");
             head = true;
         }
         char memory[16], in[16], out[16], gpu[16] = "-";
+        limits = tow_json_member(doc, session, "limits");
         int device = (int)tow_json_number(doc, session, "gpu");
         if (device >= 0) {
             snprintf(gpu, sizeof gpu, "%d", device);
         }
-        printf("%8.0f  %-20.40s %-24.40s %4s %10s %10.0f %10s %10s %8s  %s\n",
+        printf("%8.0f  %-20.40s %-24.40s %4s %10s %10.0f %10s %10s %8s %12s  %s\n",
                tow_json_number(doc, session, "id"), tow_json_text(doc, session, "client"),
                tow_json_text(doc, session, "peer"), gpu,
                tow_cli_bytes(tow_json_number(doc, session, "memory"), memory),
@@ -66,7 +76,8 @@ static void status_show(const char *address, const struct tow_json_doc *doc)
                tow_cli_bytes(tow_json_number(doc, session, "bytes_in"), in),
                tow_cli_bytes(tow_json_number(doc, session, "bytes_out"), out),
                tow_cli_age(tow_json_number(doc, session, "age_s"), age),
-               status_use(doc, tow_json_member(doc, session, "limits"), "session-memory", use));
+               status_use(doc, limits, "session-threads", false, threads),
+               status_use(doc, limits, "session-memory", true, use));
     }
     const struct tow_json_value *others = tow_json_member(doc, root, "others");
     if (others != NULL) {
@@ -90,9 +101,10 @@ const struct tow_command tow_command_status = {
             "\n"
             "One line per session: the client's program and where it runs, the GPU it uses, the "
             "GPU memory it\n"
-            "holds, its calls, the bytes that came in and went out, its age, and the server's own "
-            "memory that it\n"
-            "uses, beside the most that it may. --json prints everything, as one array with an "
+            "holds, its calls, the bytes that came in and went out, its age, and of the server's "
+            "own threads and\n"
+            "memory what it uses beside the most that it may. --json prints everything, as one "
+            "array with an "
             "element per server.\n"
             "You see your own sessions: those of your user on a unix socket, of your machine's "
             "address on a\n"

@@ -143,6 +143,57 @@ def a_peer_has_a_limit_of_its_own():
             t.check("sessions of user" in farewell and "and may have 96 MiB (memory-per-peer)" in farewell, f"it was told {farewell!r}")
 
 
+def crowded(server, count):
+    """A session of which so many threads wait for a stream that stands, until the server ends it: its last sentence."""
+    with raw.Client(server).begin() as client:
+        stream, word = raw.handle("STREAM", 1), client.alloc(4096)
+        client.send("cuStreamCreate", struct.pack("<QI", stream, 1))
+        client.send("cuStreamWaitValue32_v2", struct.pack("<QQII", stream, word, 7, 1))
+        frames = (raw.frame(raw.FUNCTIONS["cuStreamSynchronize"], struct.pack("<Q", stream), 1, 1, 100 + i) for i in range(count))
+        client.socket.sendall(b"".join(frames))
+        with contextlib.suppress(ConnectionResetError):
+            while True:
+                kind, _, _, body = client.receive()
+                if kind == BYE:
+                    return body[8:].split(b"\0")[0].decode()
+    return None
+
+
+@t.test(trees=BOTH)
+def who_makes_too_many_threads_ends():
+    """H5: a command of 24 bytes, a thread; 32 sessions, and the machine had none left."""
+    with t.Server("--session-threads=16") as server, raw.Client(server).begin() as neighbour:
+        t.equal(crowded(server, 20), "the program needs more than 16 threads there at once (session-threads)", "what it was told")
+        t.equal(neighbour.call("cuCtxSynchronize")[0], 0, "the neighbour")
+        t.equal(used(server, "session-threads")[1], 16, "the limit that the status shows")
+        links = [struct.pack("<Q", raw.handle("LINKSTATE", index)) for index in range(1, 21)]
+        results = [neighbour.call("cuLinkCreate_v2", link + raw.NO_OPTIONS)[0] for link in links]
+        t.check(results[:12] == [0] * 12 and results[-1] == OUT_OF_MEMORY, f"the results of cuLinkCreate: {results}")
+        t.check(12 <= used(server, "session-threads")[0] <= 16, f"{used(server, 'session-threads')} threads")
+        t.equal(neighbour.call("cuLinkDestroy", links[0])[0], 0, "the result of cuLinkDestroy")
+        t.equal(neighbour.call("cuLinkCreate_v2", links[-1] + raw.NO_OPTIONS)[0], 0, "a link in its place")
+
+
+@t.test(trees=BOTH)
+def all_sessions_share_the_threads():
+    """However few are left, 64 are for each."""
+    with t.Server("--threads=1") as server:
+        t.equal(crowded(server, 80), "the program needs more than 64 threads there at once (threads)", "what it was told")
+        t.equal(server.status()["limits"]["threads"]["limit"], 1, "the limit that the status shows")
+    with t.Server("--threads=4000") as server, raw.Client(server):
+        t.check(crowded(server, 2000).endswith("than 512 threads there at once (session-threads)"), "of many threads a session gets all its own")
+
+
+@t.test()
+def descriptors_of_a_worker_are_limited():
+    with t.Server("--session-descriptors=200") as server, raw.Client(server).begin():
+        count, limit = used(server, "session-descriptors")
+        t.check(limit == 200 and count < 200, f"{count} of {limit}")
+        worker = server.status()["sessions"][0]["worker_pid"]
+        with contextlib.suppress(PermissionError):
+            t.check("Max open files            200 " in pathlib.Path(f"/proc/{worker}/limits").read_text(), "the worker's limit")
+
+
 @t.test()
 def defaults_are_shares_of_the_machine():
     with t.Server() as server, raw.Client(server).begin():
@@ -151,7 +202,7 @@ def defaults_are_shares_of_the_machine():
         t.check(memory > 0 and abs(peer - memory * 3 / 4) < MIB, f"memory {memory}, memory-per-peer {peer}")
         t.check(session == max(4 << 30, session) and (session == 4 << 30 or abs(session - memory * 5 / 8) < MIB), f"session-memory {session}")
         text = t.run([t.TOWLINE, "status", "-s", server.address()]).stdout
-        t.check("host memory: " in text and "HOST MEMORY" in text and text.count(" of ") >= 4, text)
+        t.check("host memory: " in text and "HOST MEMORY" in text and " of 512  " in text and text.count(" of ") >= 6, text)
 
 
 if __name__ == "__main__":

@@ -120,24 +120,30 @@ static bool linkings_count(int change)
     return room;
 }
 
-static bool begin_executor(struct linking *linking, const struct tow_driver *driver)
+static bool begin_executor(struct tows_session *session, struct linking *linking)
 {
-    bool room = linkings_count(1);
-    if (room && tows_executor_begin(&linking->executor, driver) == 0) {
+    bool room = linkings_count(1), allowed = room && tows_session_claim_thread(session);
+    char sentence[160];
+    if (allowed && tows_executor_begin(&linking->executor, session->driver) == 0) {
         return true;
+    }
+    if (allowed) {
+        tows_session_unclaim_thread(session);
     }
     if (room) {
         linkings_count(-1);
     }
     tow_log(TOW_AREA_SERVER, TOW_LOG_WARN, "cuLinkCreate fails: %s",
-            room ? "no thread can be started for the link"
-                 : "the program has too many links at once; cuLinkDestroy ends one");
+            allowed ? "no thread can be started for the link"
+            : room  ? tows_session_thread_limit(session, sentence, sizeof sentence)
+                    : "the program has too many links at once; cuLinkDestroy ends one");
     return false;
 }
 
-static void end_executor(struct linking *linking)
+static void end_executor(struct tows_session *session, struct linking *linking)
 {
     tows_executor_end(&linking->executor);
+    tows_session_unclaim_thread(session);
     linkings_count(-1);
 }
 
@@ -166,7 +172,7 @@ static CUresult drop_user(struct tows_session *session, struct linking *linking)
     if (last) {
         struct request request = {.driver = session->driver, .linking = linking};
         status = link_state_ask(&request, destroy_state);
-        end_executor(linking);
+        end_executor(session, linking);
         linking_end(session, linking);
     }
     return status;
@@ -193,7 +199,7 @@ void tows_serve_cuLinkCreate_v2(struct tows_serve *call)
     tows_serve_jit_init(&linking->jit, call);
     if (tows_serve_ready(call)) {
         struct request request = {.driver = call->driver, .linking = linking};
-        bool begun = begin_executor(linking, call->driver);
+        bool begun = begin_executor(call->session, linking);
         call->status = begun ? link_state_ask(&request, create_state) : CUDA_ERROR_OUT_OF_MEMORY;
         if (call->status == CUDA_SUCCESS) {
             tows_serve_bind(call, TOW_H_LINKSTATE, id, linking);
@@ -203,7 +209,7 @@ void tows_serve_cuLinkCreate_v2(struct tows_serve *call)
             return;
         }
         if (begun) {
-            end_executor(linking);
+            end_executor(call->session, linking);
         }
     }
     linking_end(call->session, linking);

@@ -89,6 +89,14 @@ static const struct option_entry entries[] = {
      "the machine's). Beyond, a session of the peer that holds most ends."},
     {"memory-per-peer", 0, KIND_SIZE, 0, AT(memory_per_peer), UINT64_C(1) << 44, "SIZE",
      "The same for one peer (three quarters of memory)."},
+    {"session-threads", 0, KIND_COUNT, FOR_WORKER, AT(session_threads), 65536, "N",
+     "Threads that a program can make its worker start: one for each of its own that waits, one\n"
+     "for each link (512). Beyond, the session ends, or the link fails."},
+    {"threads", 0, KIND_COUNT, 0, AT(threads), 1 << 22, "N",
+     "Threads of all workers together (half of those that the machine allows). A session may\n"
+     "always have 64."},
+    {"session-descriptors", 0, KIND_COUNT, 0, AT(session_files), 1 << 20, "N",
+     "Descriptors that a worker may have (as many as this server was given, see ulimit -n)."},
     {"lanes", 0, KIND_COUNT, FOR_WORKER, AT(lanes), TOW_LANES_MAX, "N",
      "Further connections for large copies that a program may open (7; 0: none)."},
     {"code-cache", 0, KIND_SIZE, FOR_WORKER, AT(code_cache), UINT64_C(1) << 44, "SIZE",
@@ -155,6 +163,7 @@ void tows_config_defaults(struct tows_config *config)
     config->places = 1024;
     config->places_per_peer = 64;
     config->lanes = 7;
+    config->session_threads = 512;
     config->code_cache = UINT64_C(4) << 30;
     config->walls = 1;
     config->grace = 5;

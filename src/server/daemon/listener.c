@@ -428,6 +428,7 @@ static void listener_assign(struct server *server)
                    tows_worker_pool_assign(pool, worker, next->fd, next->kind, next->peer,
                                            &next->who) == 0) {
             next->state = TOW_CONN_GONE;
+            tows_usage_allow_threads(pool);
             next->caller->served_ns = tow_time_now_ns();
             next->caller->sessions++;
             busy++;

@@ -23,7 +23,7 @@ static void write_limit(struct tow_json *json, const char *name, uint64_t used, 
 }
 
 static void write_session(struct tow_json *json, const struct tows_worker *worker,
-                          const struct tows_config *config)
+                          const struct tows_config *config, uint64_t files)
 {
     const struct tows_session_stats *stats = worker->stats;
     char client[sizeof stats->client + 1] = "";
@@ -53,6 +53,8 @@ static void write_session(struct tow_json *json, const struct tows_worker *worke
     tow_json_i64(json, "worker_pid", worker->pid);
     tow_json_object(json, "limits");
     write_limit(json, "session-memory", worker->usage.host, config->session_memory);
+    write_limit(json, "session-threads", stats->threads, config->session_threads);
+    write_limit(json, "session-descriptors", worker->usage.descriptors, files);
     tow_json_end(json);
     tow_json_end(json);
 }
@@ -107,6 +109,7 @@ static void write_limits(struct tow_json *json, const struct tows_status_source 
     write_limit(json, "max-sessions", tows_worker_pool_count(source->pool, TOW_WORKER_BUSY, NULL),
                 config->max_sessions);
     write_limit(json, "memory", tows_usage_memory(source->pool, NULL), config->memory);
+    write_limit(json, "threads", tows_usage_threads(source->pool), config->threads);
     write_limit(json, "memory-per-peer", tows_usage_memory(source->pool, &source->who),
                 config->memory_per_peer);
     tow_json_end(json);
@@ -151,9 +154,10 @@ int tows_status_write(const struct tows_status_source *source, struct tow_buf *o
     tow_json_u64(&json, "max_sessions", source->config->max_sessions);
     write_limits(&json, source);
     tow_json_array(&json, "sessions");
+    uint64_t files = tows_worker_pool_files(pool).rlim_cur;
     for (const struct tows_worker *worker = pool->workers; worker != NULL; worker = worker->next) {
         if (worker->state == TOW_WORKER_BUSY && status_shows(source, worker)) {
-            write_session(&json, worker, source->config);
+            write_session(&json, worker, source->config, files);
         }
     }
     tow_json_end(&json);

@@ -8,11 +8,13 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 enum {
     FILE_MAX = 4096, /* of /proc/PID/status, and of the list of control groups */
     PATH_SIZE = 1024,
+    THREADS_UNKNOWN = 32768, /* the kernel's own default */
 };
 
 /* Reads a small file as text; -Exxx. One read is enough for files that the kernel makes up. */
@@ -51,7 +53,9 @@ static uint64_t least_of(const char *folder, char *path, const char *file)
     }
 }
 
-uint64_t tows_machine_group_memory(const char *list, const char *root)
+/* The least that the groups of a controller leave; names of its file in both versions. */
+static uint64_t group_least(const char *list, const char *root, const char *controller,
+                            const char *second_file, const char *first_file)
 {
     char text[FILE_MAX], folder[PATH_SIZE];
     uint64_t least = UINT64_MAX;
@@ -69,17 +73,35 @@ uint64_t tows_machine_group_memory(const char *list, const char *root)
         }
         *path++ = '\0';
         bool second = kind[1] == '\0';
-        if (!second && strcmp(kind + 1, "memory") != 0) {
+        if (!second && strcmp(kind + 1, controller) != 0) {
             continue;
         }
         if (strcmp(path, "/") == 0) {
             path[0] = '\0';
         }
-        snprintf(folder, sizeof folder, "%s%s", root, second ? "" : "/memory");
-        uint64_t bytes = least_of(folder, path, second ? "memory.max" : "memory.limit_in_bytes");
+        snprintf(folder, sizeof folder, second ? "%s" : "%s/%s", root, controller);
+        uint64_t bytes = least_of(folder, path, second ? second_file : first_file);
         least = bytes < least ? bytes : least;
     }
     return least;
+}
+
+uint64_t tows_machine_group_memory(const char *list, const char *root)
+{
+    return group_least(list, root, "memory", "memory.max", "memory.limit_in_bytes");
+}
+
+uint64_t tows_machine_threads(void)
+{
+    static const char *const files[] = {"/proc/sys/kernel/pid_max", "/proc/sys/kernel/threads-max"};
+    uint64_t least =
+        group_least("/proc/self/cgroup", "/sys/fs/cgroup", "pids", "pids.max", "pids.max");
+    for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
+        char text[FILE_MAX];
+        uint64_t most = machine_read(files[i], text) == 0 ? strtoull(text, NULL, 10) : 0;
+        least = most != 0 && most < least ? most : least;
+    }
+    return least != UINT64_MAX ? least : THREADS_UNKNOWN;
 }
 
 uint64_t tows_machine_memory(void)
@@ -110,5 +132,8 @@ int tows_machine_look(pid_t pid, struct tows_machine_process *ret_process)
         .shared = number_after(text, "\nRssShmem:") << 10,
         .threads = (unsigned)number_after(text, "\nThreads:"),
     };
+    struct stat status;
+    snprintf(path, sizeof path, "/proc/%d/fd", (int)pid);
+    ret_process->descriptors = stat(path, &status) == 0 ? (unsigned)status.st_size : 0;
     return 0;
 }

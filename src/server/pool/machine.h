@@ -12,10 +12,14 @@ uint64_t tows_machine_memory(void);
  * mounted. UINT64_MAX: they say nothing. */
 uint64_t tows_machine_group_memory(const char *list, const char *root);
 
+/* Threads and processes, of all users. */
+uint64_t tows_machine_threads(void);
+
 /* What a process holds, in bytes of host memory: its own (private), and shared with others. */
 struct tows_machine_process {
     uint64_t anonymous, shared;
     unsigned threads;
+    unsigned descriptors; /* 0: the kernel (before Linux 6.2) does not tell */
 };
 /* 0, or why /proc does not tell; a process that has ended holds nothing. */
 int tows_machine_look(pid_t pid, struct tows_machine_process *ret_process);

@@ -12,7 +12,10 @@
 #define SESSION_MIN (UINT64_C(4) << 30) /* of session-memory, where nobody sets it */
 #define GROWS_MIN (UINT64_C(1) << 20)   /* less in one look is nothing to look again for */
 
-enum { QUIET_MAX = 3 }; /* a session that does nothing is looked at every 2^3 s */
+enum {
+    QUIET_MAX = 3,    /* a session that does nothing is looked at every 2^3 s */
+    THREADS_MIN = 64, /* that every session may have, whatever others do */
+};
 
 void tows_usage_defaults(struct tows_config *config)
 {
@@ -22,6 +25,9 @@ void tows_usage_defaults(struct tows_config *config)
     }
     if (config->memory == 0) {
         config->memory = machine - machine / 5;
+    }
+    if (config->threads == 0) {
+        config->threads = tows_machine_threads() / 2;
     }
     if (config->memory_per_peer == 0) {
         bool private = config->private_dir[0] != '\0';
@@ -78,11 +84,14 @@ static bool usage_measure(struct tows_worker *worker)
         return false;
     }
     uint64_t before = usage->memory;
+    unsigned threads = usage->threads;
+    usage->threads = process.threads;
+    usage->descriptors = process.descriptors;
     /* What its program shares with it is the program's own. */
     usage->memory = process.anonymous + memory_without(process.shared, worker->stats->shared);
     usage->host = memory_without(usage->memory, device_memory(worker->stats));
     worker->stats->host = usage->host;
-    return usage->memory > before + GROWS_MIN;
+    return usage->memory > before + GROWS_MIN || usage->threads > threads + THREADS_MIN / 2;
 }
 
 /* ---- who goes ---- */
@@ -193,6 +202,31 @@ static void end_those_together(struct tows_worker_pool *pool)
     }
 }
 
+/* ---- threads ---- */
+
+uint64_t tows_usage_threads(const struct tows_worker_pool *pool)
+{
+    uint64_t sum = 0;
+    for (const struct tows_worker *worker = pool->workers; worker != NULL; worker = worker->next) {
+        sum += worker->usage.threads;
+    }
+    return sum;
+}
+
+/* Half of what is free is shared out, so that all together do not go beyond the limit before they
+ * are looked at again, and one alone gets as many as it may. */
+void tows_usage_allow_threads(struct tows_worker_pool *pool)
+{
+    uint64_t used = tows_usage_threads(pool), most = pool->config->threads;
+    unsigned busy = tows_worker_pool_count(pool, TOW_WORKER_BUSY, NULL);
+    uint64_t more = memory_without(most, used) / (2 * ((uint64_t)busy + 1));
+    for (struct tows_worker *worker = pool->workers; worker != NULL; worker = worker->next) {
+        uint64_t allowed = worker->usage.threads + more;
+        allowed = allowed > UINT32_MAX ? UINT32_MAX : allowed;
+        worker->stats->threads_max = allowed > THREADS_MIN ? (uint32_t)allowed : THREADS_MIN;
+    }
+}
+
 bool tows_usage_look(struct tows_worker_pool *pool)
 {
     bool grows = false;
@@ -201,6 +235,7 @@ bool tows_usage_look(struct tows_worker_pool *pool)
             grows |= usage_measure(worker);
         }
     }
+    tows_usage_allow_threads(pool);
     end_those_alone(pool);
     end_those_together(pool);
     return grows;

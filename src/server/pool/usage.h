@@ -21,6 +21,7 @@ struct tows_usage {
     /* Of that, without what is the software GPU's: that has its own limit. At least; memory that
      * was given out there and never written is none. */
     uint64_t host;
+    unsigned threads, descriptors;
     uint64_t seen;   /* calls and bytes of the client's until then */
     unsigned quiet;  /* looks in a row at which there were no new ones */
     int64_t look_ns; /* when it is looked at though there are none */
@@ -33,6 +34,11 @@ void tows_usage_defaults(struct tows_config *config);
  * are to be looked at again soon; else in a second. */
 bool tows_usage_look(struct tows_worker_pool *pool);
 
+/* Threads come faster than anybody looks: tells each session ahead how many it may have. To be
+ * called when one has begun, too. */
+void tows_usage_allow_threads(struct tows_worker_pool *pool);
+/* What threads all workers have. */
+uint64_t tows_usage_threads(const struct tows_worker_pool *pool);
 /* What all sessions hold, or (not NULL) those of one peer. */
 uint64_t tows_usage_memory(const struct tows_worker_pool *pool, const struct tows_who *who);
 

@@ -44,6 +44,16 @@ void tows_worker_pool_init(struct tows_worker_pool *pool, const struct tows_conf
     tows_export_registry_init(&pool->exports);
 }
 
+struct rlimit tows_worker_pool_files(const struct tows_worker_pool *pool)
+{
+    struct rlimit files = pool->files;
+    rlim_t wanted = pool->config->session_files;
+    if (wanted != 0) {
+        files.rlim_cur = wanted < files.rlim_max ? wanted : files.rlim_max;
+    }
+    return files;
+}
+
 /* Splits a key: NAME=VALUE lines go into the environment, slot=N becomes a flag. */
 static void apply_key(char *key, char **ret_slot)
 {
@@ -109,7 +119,8 @@ static void run_child(const struct tows_worker_pool *pool, const char *key, int 
     sigset_t none;
     sigemptyset(&none);
     sigprocmask(SIG_SETMASK, &none, NULL);
-    setrlimit(RLIMIT_NOFILE, &pool->files);
+    struct rlimit files = tows_worker_pool_files(pool);
+    setrlimit(RLIMIT_NOFILE, &files);
 
     static char text[8 * TOW_CONFIG_TEXT_MAX];
     static char key_copy[TOW_WORKER_KEY_MAX];

@@ -70,6 +70,9 @@ struct tows_worker_pool {
 
 void tows_worker_pool_init(struct tows_worker_pool *pool, const struct tows_config *config);
 
+/* How many descriptors a worker may have. */
+struct rlimit tows_worker_pool_files(const struct tows_worker_pool *pool);
+
 /* Starts a worker, for a program of `who` or (NULL) for anybody's. 0, or why it could not be. */
 int tows_worker_pool_start(struct tows_worker_pool *pool, const char *key,
                            const struct tows_who *who);

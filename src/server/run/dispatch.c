@@ -25,6 +25,8 @@
 /* A thread that has answered a call looks out for the next one this long: calls that wait come in
  * rows (allocations, queries), and waking a thread costs more than the calls themselves. */
 #define LOOK_OUT_NS (50 * TOW_TIME_US)
+/* How long a client may take to read why its session ends. */
+#define FAREWELL_NS (1 * TOW_TIME_S)
 
 void tows_session_release(struct tows_session *session)
 {
@@ -259,7 +261,7 @@ static int dispatch_lead(struct tows_session *session, uint8_t *copy, struct tow
 
 static void *serve_thread(void *arg);
 
-/* With the lead lock held: someone else is to lead. */
+/* With the lead lock held: someone else is to lead. -EDQUOT: the client has all its threads. */
 static int pass_lead(struct tows_session *session)
 {
     session->lead.led = false;
@@ -270,15 +272,13 @@ static int pass_lead(struct tows_session *session)
         pthread_cond_signal(&session->lead.free);
         return 0;
     }
-    if (session->lead.threads == TOW_SESSION_THREADS_MAX) {
-        tow_log(TOW_AREA_SERVER, TOW_LOG_ERROR,
-                "the session ends: more than %d threads of the client wait at once",
-                TOW_SESSION_THREADS_MAX);
-        return -EAGAIN;
+    if (!tows_session_claim_thread(session)) {
+        return -EDQUOT;
     }
     pthread_t thread;
     int error = tow_thread_start("towline-serve", serve_thread, session, &thread);
     if (error < 0) {
+        tows_session_unclaim_thread(session);
         tow_log(TOW_AREA_SERVER, TOW_LOG_ERROR, "the session ends: no thread can be started (%s)",
                 strerror(-error));
         return error;
@@ -286,6 +286,16 @@ static int pass_lead(struct tows_session *session)
     pthread_detach(thread);
     session->lead.threads++;
     return 0;
+}
+
+/* It cannot wait until one of them is free: what they wait for may stand behind this command. */
+static void dismiss_crowd(struct tows_session *session)
+{
+    char sentence[160];
+    tows_session_thread_limit(session, sentence, sizeof sentence);
+    tow_log(TOW_AREA_SERVER, TOW_LOG_WARN, "session %llu is ended: %s",
+            (unsigned long long)session->options->id, sentence);
+    tows_session_dismiss(session, sentence, FAREWELL_NS);
 }
 
 /* With the lead lock held: looks out for the lead for a while, without sleeping. One thread at a
@@ -341,7 +351,9 @@ static void *serve_thread(void *arg)
         tow_mutex_lock(&session->lead.lock);
         error = pass_lead(session);
         tow_mutex_unlock(&session->lead.lock);
-        if (error < 0) {
+        if (error == -EDQUOT) {
+            dismiss_crowd(session);
+        } else if (error < 0) {
             tows_session_end(session, error);
         } else {
             carry_out(&call);
@@ -361,6 +373,7 @@ static void *serve_thread(void *arg)
         session->lead.phase = TOW_SESSION_ENDS;
     }
     tows_ending_tell(session);
+    tows_session_unclaim_thread(session);
     session->lead.threads--;
     pthread_cond_broadcast(&session->lead.free);
     tow_mutex_unlock(&session->lead.lock);
@@ -372,6 +385,7 @@ static void *serve_thread(void *arg)
 int tows_session_serve(struct tows_session *session)
 {
     session->lead.threads = 1;
+    session->stats->threads++;
     serve_thread(session);
     return session->lead.result;
 }

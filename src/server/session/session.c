@@ -4,6 +4,7 @@
 #include "server/session/session.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/uio.h>
@@ -42,6 +43,40 @@ bool tows_session_claim(struct tows_session *session, uint64_t size)
 void tows_session_unclaim(struct tows_session *session, uint64_t size)
 {
     atomic_fetch_sub(&session->claimed, size);
+}
+
+/* The session's own limit, or what the server has left for it. */
+static unsigned session_threads(struct tows_session *session, bool *ret_own)
+{
+    unsigned own = session->options->threads_max, left = session->stats->threads_max;
+    own = own == 0 ? TOW_SESSION_THREADS_MAX : own;
+    *ret_own = left == 0 || own <= left;
+    own = *ret_own ? own : left;
+    return own < TOW_SESSION_THREADS_MIN ? TOW_SESSION_THREADS_MIN : own;
+}
+
+bool tows_session_claim_thread(struct tows_session *session)
+{
+    bool own;
+    if (atomic_fetch_add(&session->stats->threads, 1) < session_threads(session, &own)) {
+        return true;
+    }
+    atomic_fetch_sub(&session->stats->threads, 1);
+    return false;
+}
+
+void tows_session_unclaim_thread(struct tows_session *session)
+{
+    atomic_fetch_sub(&session->stats->threads, 1);
+}
+
+const char *tows_session_thread_limit(struct tows_session *session, char *ret_text, size_t size)
+{
+    bool own;
+    unsigned most = session_threads(session, &own);
+    snprintf(ret_text, size, "the program needs more than %u threads there at once (%s)", most,
+             own ? "session-threads" : "threads");
+    return ret_text;
 }
 
 int tows_session_init(struct tows_session *session)

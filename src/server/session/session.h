@@ -27,8 +27,10 @@ enum { TOW_STATS_GPUS_MAX = 16 };
 /* What `towline status` shows; lives in memory shared with the listener. */
 struct tows_session_stats {
     _Atomic uint64_t calls, replies, bytes_in, bytes_out, memory;
-    _Atomic uint64_t shared; /* bytes of the client's own memory that it has in common with us */
-    _Atomic uint64_t host;   /* host memory that the worker holds: the listener has looked */
+    _Atomic uint64_t shared;  /* bytes of the client's own memory that it has in common with us */
+    _Atomic uint64_t host;    /* host memory that the worker holds: the listener has looked */
+    _Atomic uint32_t threads; /* see tows_session_claim_thread */
+    _Atomic uint32_t threads_max; /* that the session may have now: the listener's word; 0: none */
     _Atomic uint32_t client_pid;
     _Atomic uint32_t lanes; /* 1: the session takes further connections */
     _Atomic uint32_t lines; /* that this worker may write to the log: the listener gives them */
@@ -58,6 +60,7 @@ struct tows_session_options {
     const char *code_cache;           /* folder; NULL: none is kept */
     uint64_t code_cache_max;          /* bytes */
     uint64_t memory_max;              /* bytes of host memory that it may claim; 0: any */
+    unsigned threads_max;             /* threads for its client; 0: TOW_SESSION_THREADS_MAX */
     uint64_t silence_ms;              /* on a network: how long a machine may be silent; 0: ever */
     unsigned lanes;                   /* further connections for bulk data; 0: none */
     /* Waits for the next of them, of which nothing was read yet; -EPIPE: none will come. NULL:
@@ -80,7 +83,8 @@ struct tows_acceptor;       /* who takes them */
 struct tows_incoming;       /* a bulk transfer on its way in, see transfer.h */
 
 enum {
-    TOW_SESSION_THREADS_MAX = 1024, /* threads that serve; each waiting client thread needs one */
+    TOW_SESSION_THREADS_MAX = 1024, /* where nobody says how many it may have */
+    TOW_SESSION_THREADS_MIN = 2,    /* one leads, and one does what is waited for */
     TOW_SESSION_DEVICES_MAX = 256,
 };
 
@@ -207,6 +211,13 @@ void tows_session_end_states(struct tows_session *session);
  * be more than the session may have, and the answer is CUDA_ERROR_OUT_OF_MEMORY. */
 bool tows_session_claim(struct tows_session *session, uint64_t size);
 void tows_session_unclaim(struct tows_session *session, uint64_t size);
+
+/* The same for threads that the client makes us start: each of its threads that waits needs one,
+ * and each of its links. */
+bool tows_session_claim_thread(struct tows_session *session);
+void tows_session_unclaim_thread(struct tows_session *session);
+/* Why not, for the program and the log: a sentence without an end. */
+const char *tows_session_thread_limit(struct tows_session *session, char *ret_text, size_t size);
 
 /* Makes what every session has, in a struct of zeros; 0 or -ENOMEM. */
 int tows_session_init(struct tows_session *session);

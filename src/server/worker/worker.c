@@ -332,6 +332,7 @@ static int worker_serve(const struct tows_config *config, struct tow_backend *ba
         .code_cache = code_cache[0] == '\0' ? NULL : code_cache,
         .code_cache_max = config->code_cache,
         .memory_max = config->session_memory,
+        .threads_max = (unsigned)config->session_threads,
         .silence_ms = config->heartbeat * 1000,
         .lanes = (unsigned)config->lanes,
         .next_lane = next_lane,
