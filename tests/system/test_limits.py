@@ -4,9 +4,11 @@
 
 import contextlib
 import pathlib
+import socket
 import struct
 import sys
 import threading
+import time
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "lib"))
 import rawclient as raw  # noqa: E402
@@ -192,6 +194,36 @@ def descriptors_of_a_worker_are_limited():
         worker = server.status()["sessions"][0]["worker_pid"]
         with contextlib.suppress(PermissionError):
             t.check("Max open files            200 " in pathlib.Path(f"/proc/{worker}/limits").read_text(), "the worker's limit")
+
+
+@t.test(trees=BOTH)
+def who_comes_too_often_waits_its_turn():
+    """Of 10 that come at once 4 are answered, then 2 in each second; others need not wait for them."""
+    question = raw.frame(0xF00C, struct.pack("<II", raw.MAGIC, 1))
+
+    def ask(stack, source):
+        line = stack.enter_context(socket.create_connection(("127.0.0.1", server.port()), 60 * t.SLOW, (source, 0)))
+        line.sendall(question)
+        return line
+
+    with t.Server("--connections-per-second=2") as server, contextlib.ExitStack() as stack:
+        begin = time.monotonic()
+        hasty = [ask(stack, "127.0.0.2") for _ in range(10)]
+        t.check(ask(stack, "127.0.0.3").recv(1), "another peer is not answered")
+        answers = [bool(line.recv(1)) for line in hasty]
+        seconds = time.monotonic() - begin
+        t.equal(answers, [True] * 10, "who was answered")
+        t.check(seconds > 2.4, f"10 were answered in {seconds:.1f} s")
+        t.equal(server.log().count("127.0.0.2 makes more than 2 connections in a second"), 1, "lines in the log")
+        # All that come at once beyond that are closed.
+        many = [ask(stack, "127.0.0.4") for _ in range(40)]
+        t.check(not all(answered(line) for line in many), "40 were answered")
+
+
+def answered(line):
+    with contextlib.suppress(ConnectionResetError):
+        return bool(line.recv(1))
+    return False
 
 
 @t.test()

@@ -81,6 +81,9 @@ static const struct option_entry entries[] = {
      "the place of one that was answered, or of the peer that has most."},
     {"places-per-peer", 0, KIND_COUNT, 0, AT(places_per_peer), 65536, "N",
      "How many of these places one peer may have (64; 0: all)."},
+    {"connections-per-second", 0, KIND_COUNT, 0, AT(connections_per_second), 1000000, "N",
+     "Connections that one peer may make in a second, two seconds' worth at once (1000; 0: any\n"
+     "number). More wait their turn; those that would wait for more than 4 s are closed."},
     {"session-memory", 0, KIND_SIZE, FOR_WORKER, AT(session_memory), UINT64_C(1) << 44, "SIZE",
      "Host memory that the worker of a program may hold, beside that of a software GPU (half of\n"
      "the machine's, at least 4G). Beyond, calls fail, or the session ends."},
@@ -162,6 +165,7 @@ void tows_config_defaults(struct tows_config *config)
     config->max_sessions = 256;
     config->places = 1024;
     config->places_per_peer = 64;
+    config->connections_per_second = 1000;
     config->lanes = 7;
     config->session_threads = 512;
     config->code_cache = UINT64_C(4) << 30;

@@ -31,17 +31,18 @@ struct tows_config {
     uint64_t soft_strict;     /* 1: waits where NVIDIA's driver may */
     uint64_t idle_workers;
     uint64_t max_sessions;
-    uint64_t sessions_per_peer; /* 0: three quarters of them */
-    uint64_t places;            /* connections that no worker has yet */
-    uint64_t places_per_peer;   /* of these; 0: all */
-    uint64_t session_memory;    /* bytes of host memory; 0, as below: a share of the machine's */
-    uint64_t memory;            /* of all sessions */
-    uint64_t memory_per_peer;   /* of those of one peer */
-    uint64_t session_threads;   /* that a client can make its worker start */
-    uint64_t threads;           /* the same, of all; 0: half of what the machine allows */
-    uint64_t session_files;     /* descriptors of a worker; 0: as many as it was given */
-    uint64_t lanes;             /* further connections that a session may have for bulk data */
-    uint64_t code_cache;        /* bytes; 0: none is kept */
+    uint64_t sessions_per_peer;      /* 0: three quarters of them */
+    uint64_t places;                 /* connections that no worker has yet */
+    uint64_t places_per_peer;        /* of these; 0: all */
+    uint64_t connections_per_second; /* of one peer; 0: any number */
+    uint64_t session_memory;  /* bytes of host memory; 0, as below: a share of the machine's */
+    uint64_t memory;          /* of all sessions */
+    uint64_t memory_per_peer; /* of those of one peer */
+    uint64_t session_threads; /* that a client can make its worker start */
+    uint64_t threads;         /* the same, of all; 0: half of what the machine allows */
+    uint64_t session_files;   /* descriptors of a worker; 0: as many as it was given */
+    uint64_t lanes;           /* further connections that a session may have for bulk data */
+    uint64_t code_cache;      /* bytes; 0: none is kept */
     char cache_dir[TOW_CONFIG_TEXT_MAX];
     uint64_t socket_mode;
     char allow_users[TOW_CONFIG_WORDS_MAX]; /* words with commas; "": no list */

@@ -175,7 +175,9 @@ static void accept_all(struct server *server, struct tow_listener *listener)
         struct tows_pending_conn *conn = tows_pending_conn_create(fd, listener->kind, peer);
         if (conn != NULL) {
             uint64_t places = server->config.places > 0 ? server->config.places : 1;
-            tows_door_admit(&server->door, conn, places, server->config.places_per_peer);
+            if (tows_door_admit(&server->door, conn, places, server->config.places_per_peer) == 0) {
+                tows_door_pace(conn, server->config.connections_per_second);
+            }
         }
     }
 }
@@ -298,6 +300,7 @@ static void answer_status(struct server *server, struct tows_pending_conn *conn)
         .listener_count = server->listener_count,
         .waiting = count_waiting(server, NULL),
         .who = conn->who,
+        .rate = tows_door_rate(conn->caller, server->config.connections_per_second),
         .draining = server->draining,
         .all = tows_who_rules(&conn->who, server->owner),
         .started_ns = server->started_ns,
@@ -770,9 +773,10 @@ static unsigned fill_polls(struct server *server, int *ret_timeout_ms)
     for (struct tows_pending_conn *conn = server->door.conns; conn != NULL; conn = conn->next) {
         count = add_poll(server, count, conn->fd, tows_pending_conn_events(conn),
                          (struct source){.conn = conn});
-        int64_t moment = conn->partial && conn->state == TOW_CONN_STRANGER ? conn->look_ns
-                         : conn->state == TOW_CONN_ASKED                   ? conn->until_ns
-                                                                           : conn->deadline_ns;
+        int64_t moment = conn->held_ns != 0                                  ? conn->held_ns
+                         : conn->partial && conn->state == TOW_CONN_STRANGER ? conn->look_ns
+                         : conn->state == TOW_CONN_ASKED                     ? conn->until_ns
+                                                                             : conn->deadline_ns;
         wake_ns = moment < wake_ns ? moment : wake_ns;
     }
     /* Behind the connections: whoever is accepted may take the place of one of them. */

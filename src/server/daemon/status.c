@@ -108,6 +108,7 @@ static void write_limits(struct tow_json *json, const struct tows_status_source 
     tow_json_object(json, "limits");
     write_limit(json, "max-sessions", tows_worker_pool_count(source->pool, TOW_WORKER_BUSY, NULL),
                 config->max_sessions);
+    write_limit(json, "connections-per-second", source->rate, config->connections_per_second);
     write_limit(json, "memory", tows_usage_memory(source->pool, NULL), config->memory);
     write_limit(json, "threads", tows_usage_threads(source->pool), config->threads);
     write_limit(json, "memory-per-peer", tows_usage_memory(source->pool, &source->who),

@@ -15,6 +15,7 @@ struct tows_status_source {
     unsigned listener_count;
     unsigned waiting;    /* programs that wait for a worker */
     struct tows_who who; /* who asks: it is told of its own sessions only */
+    uint64_t rate;       /* connections that it makes in a second */
     bool all;            /* unless it may know of all */
     bool draining;
     int64_t started_ns;

@@ -5,7 +5,11 @@
 #include <errno.h>
 #include <stdlib.h>
 
+#include "base/clock.h"
 #include "base/log.h"
+
+#define BURST_NS (2 * TOW_TIME_S) /* so much of a peer's rate may be used at once */
+#define HELD_NS (4 * TOW_TIME_S)  /* how long a connection may wait until it is looked at */
 
 void tows_door_init(struct tows_door *door)
 {
@@ -40,6 +44,12 @@ static void forget_caller(struct tows_door *door, struct tows_caller *caller)
     free(caller);
 }
 
+/* It has used more than half of what may come at once: were it forgotten, it could begin anew. */
+static bool is_hasty(const struct tows_caller *caller)
+{
+    return caller->paced_ns > tow_time_now_ns() - BURST_NS / 2;
+}
+
 /* Takes the connection at `at` out of the list and frees it. */
 static void door_remove(struct tows_door *door, struct tows_pending_conn **at)
 {
@@ -49,7 +59,7 @@ static void door_remove(struct tows_door *door, struct tows_pending_conn **at)
         door->end = at;
     }
     door->count--;
-    if (--conn->caller->places == 0) {
+    if (--conn->caller->places == 0 && !is_hasty(conn->caller)) {
         forget_caller(door, conn->caller);
     }
     tows_pending_conn_destroy(conn);
@@ -175,11 +185,53 @@ void tows_door_sweep(struct tows_door *door)
             at = &(*at)->next;
         }
     }
+    for (struct tows_caller *caller = door->callers; caller != NULL;) {
+        struct tows_caller *next = caller->next;
+        if (caller->places == 0 && !is_hasty(caller)) {
+            forget_caller(door, caller);
+        }
+        caller = next;
+    }
+}
+
+/* ---- how often a peer comes ---- */
+
+uint64_t tows_door_rate(const struct tows_caller *caller, uint64_t rate)
+{
+    int64_t ahead = caller->paced_ns - (tow_time_now_ns() - BURST_NS);
+    return ahead <= 0 ? 0 : (uint64_t)ahead * rate / BURST_NS;
+}
+
+void tows_door_pace(struct tows_pending_conn *conn, uint64_t rate)
+{
+    struct tows_caller *caller = conn->caller;
+    int64_t now = tow_time_now_ns();
+    if (rate == 0) {
+        return;
+    }
+    int64_t moment = caller->paced_ns > now - BURST_NS ? caller->paced_ns : now - BURST_NS;
+    if (moment > now + HELD_NS) {
+        conn->state = TOW_CONN_GONE;
+        return;
+    }
+    caller->paced_ns = moment + TOW_TIME_S / (int64_t)rate;
+    conn->held_ns = moment > now ? moment : 0;
+    if (conn->held_ns != 0 && !caller->hasty) {
+        char text[TOW_WHO_TEXT_MAX];
+        caller->hasty = true;
+        tow_log(TOW_AREA_SERVER, TOW_LOG_WARN,
+                "%s makes more than %llu connections in a second (connections-per-second): they "
+                "are looked at one after another",
+                tows_who_text(&caller->who, text), (unsigned long long)rate);
+    }
 }
 
 void tows_door_fini(struct tows_door *door)
 {
     while (door->conns != NULL) {
         door_remove(door, &door->conns);
+    }
+    while (door->callers != NULL) {
+        forget_caller(door, door->callers);
     }
 }

@@ -14,7 +14,7 @@
 #include "server/door/pending_conn.h"
 #include "server/login/who.h"
 
-/* One peer, for as long as it has places. */
+/* One peer, for as long as it has places, or has come too often lately. */
 struct tows_caller {
     struct tows_caller *next; /* owned by the door */
     struct tows_who who;
@@ -23,6 +23,8 @@ struct tows_caller {
     unsigned waiting;  /* its programs that wait for workers */
     unsigned round;    /* when these two were counted */
     int64_t served_ns; /* when a program of it last got a worker; 0: not since it came */
+    int64_t paced_ns;  /* when its next connection is looked at, or would have been: see pace */
+    bool hasty;        /* the log has a line about how often it comes */
     bool told;         /* the log has a line about its places */
 };
 
@@ -40,6 +42,12 @@ void tows_door_init(struct tows_door *door);
  * gone. */
 int tows_door_admit(struct tows_door *door, struct tows_pending_conn *conn, uint64_t places,
                     uint64_t per_peer);
+
+/* Has a connection that was admitted wait if its peer makes more than `rate` (0: any number) in a
+ * second; two seconds' worth may come at once. One that would wait for too long is gone. */
+void tows_door_pace(struct tows_pending_conn *conn, uint64_t rate);
+/* How many its peer has made in a second, of late. */
+uint64_t tows_door_rate(const struct tows_caller *caller, uint64_t rate);
 
 /* Closes the connection that matters least; false if there is none but programs that wait. */
 bool tows_door_make_room(struct tows_door *door);

@@ -64,7 +64,7 @@ short tows_pending_conn_events(const struct tows_pending_conn *conn)
 {
     switch (conn->state) {
     case TOW_CONN_STRANGER:
-        return conn->partial ? POLLRDHUP : POLLIN;
+        return conn->partial || conn->held_ns != 0 ? POLLRDHUP : POLLIN;
     case TOW_CONN_ANSWERED:
         return POLLOUT;
     case TOW_CONN_LEAVING:
@@ -351,6 +351,14 @@ static void conn_drain(struct tows_pending_conn *conn)
 void tows_pending_conn_step(struct tows_pending_conn *conn, short events)
 {
     bool again = conn->partial && tow_time_passed(conn->look_ns);
+    if (conn->held_ns != 0) {
+        if (!tow_time_passed(conn->held_ns)) {
+            conn->state = events != 0 ? TOW_CONN_GONE : conn->state;
+            return;
+        }
+        conn->held_ns = 0;
+        again = true;
+    }
     if (conn->state == TOW_CONN_STRANGER && (events != 0 || again)) {
         bool ended = (events & (POLLRDHUP | POLLHUP | POLLERR)) != 0;
         conn_look(conn);

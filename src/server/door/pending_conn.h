@@ -36,6 +36,7 @@ struct tows_pending_conn {
     bool shared;         /* it asks for shared memory, and is answered so */
     bool partial;        /* some bytes are there, too few: look again soon instead of polling */
     int64_t look_ns;     /* then: when */
+    int64_t held_ns;     /* STRANGER: nobody looks at it before; 0: at once */
     char peer[TOW_ADDRESS_MAX];
     char key[TOW_WORKER_KEY_MAX]; /* PROGRAM: which worker it needs */
     uint64_t session;             /* LANE: whose it is; ASKED: which is to end */
