@@ -8,6 +8,7 @@ import errno
 import json
 import os
 import pathlib
+import re
 import shutil
 import signal
 import socket
@@ -273,6 +274,89 @@ def a_mistake_in_the_file_keeps_the_settings():
 
 
 # ---- silence on a network ----
+
+def stand_still(mode, kind, client_dies=False):
+    """Stopped, a worker tells nobody anything: the listener ends it, and the program sees its connection end."""
+    with t.Server("--watchdog=5") as server, held(server, mode, kind) as client:
+        session = only_session(server)
+        os.kill(session["worker_pid"], signal.SIGSTOP)
+        start = time.monotonic()
+        if client_dies:
+            client.kill()
+            client.communicate()
+        else:
+            told(client, "is lost (", f"{mode} over {kind}")
+            t.check(time.monotonic() - start > 4, "it was ended before its time")
+        t.wait_until(lambda: t.gone(session["worker_pid"]), 50, "the worker is gone")
+        t.wait_until(lambda: not server.status()["sessions"], 20, "the session's place is free")
+        line = f"its worker {session['worker_pid']} has not answered for 5 s (it is stopped)"
+        t.equal(server.log().count(line), 1, f"lines; {server.log()}")
+        t.check("was ended by signal" not in server.log(), server.log())
+        done = t.towline_run(server.address(kind), [client.args[-2], "free"])
+        t.check(done.stdout.startswith("free "), f"the next program: {done.stdout}{done.stderr}")
+
+
+for _mode, _kind in (("poll", "unix"), ("poll", "tcp"), ("poll", "shm"), ("spin", "shm"), ("copy", "unix")):
+    t.test(120, trees=ALL if (_mode, _kind) == ("poll", "shm") else ("plain",), name=f"a_worker_stands_still.{_mode}.{_kind}")(
+        lambda mode=_mode, kind=_kind: stand_still(mode, kind))
+
+
+@t.test(120)
+def a_worker_that_stands_still_does_not_outlive_its_client():
+    stand_still("poll", "tcp", client_dies=True)
+
+
+@t.test(120)
+def an_idle_worker_that_stands_still_is_replaced():
+    with t.Server("--watchdog=5", "--log=debug") as server:
+        worker = int(re.search(r"worker (\d+) is ready", server.log()).group(1))
+        os.kill(worker, signal.SIGSTOP)
+        t.wait_until(lambda: t.gone(worker), 50, "the worker is gone")
+        t.check(f"worker {worker}, which serves nobody, has not answered for 5 s (it is stopped)" in server.log(), server.log())
+        t.wait_until(lambda: server.log().count(" is ready ") == 2, 20, "another is ready")
+
+
+@t.test(120)
+def a_long_kernel_does_not_stand_still():
+    with t.Server("--watchdog=5") as server, held(server, "spin") as client:
+        goes_on(server, client, 12)
+        t.check("has not answered" not in server.log(), server.log())
+
+
+@t.test(120)
+def a_worker_that_a_debugger_has_is_not_ended():
+    """walls = 0: a worker hides from debuggers otherwise."""
+    seize, interrupt, detach = 0x4206, 0x4207, 17
+    libc = ctypes.CDLL(None, use_errno=True)
+    libc.ptrace.argtypes = [ctypes.c_long, ctypes.c_long, ctypes.c_void_p, ctypes.c_void_p]
+    libc.ptrace.restype = ctypes.c_long
+    with t.Server("--watchdog=5", "--walls=0") as server, held(server, "poll") as client:
+        worker = only_session(server)["worker_pid"]
+        threads = [int(path.name) for path in pathlib.Path(f"/proc/{worker}/task").iterdir()]
+        if libc.ptrace(seize, threads[0], None, None) != 0:
+            raise t.Skip(f"ptrace: {os.strerror(ctypes.get_errno())}")
+        for thread in threads[1:]:
+            t.equal(libc.ptrace(seize, thread, None, None), 0, f"ptrace of thread {thread}")
+        for thread in threads:
+            t.equal(libc.ptrace(interrupt, thread, None, None), 0, f"ptrace of thread {thread}")
+            os.waitpid(thread, 0x40000000)  # __WALL
+        goes_on(server, client, 12)
+        t.check("has not answered" not in server.log(), server.log())
+        for thread in threads:
+            t.equal(libc.ptrace(detach, thread, None, None), 0, f"ptrace of thread {thread}")
+        os.kill(client.pid, 0)
+        t.equal(len(server.status()["sessions"]), 1, "sessions")
+
+
+@t.test(120)
+def without_a_watchdog_nobody_is_ended():
+    with t.Server("--watchdog=0") as server, held(server, "poll") as client:
+        worker = only_session(server)["worker_pid"]
+        os.kill(worker, signal.SIGSTOP)
+        goes_on(server, client, 4)
+        os.kill(worker, signal.SIGCONT)
+        t.equal(client.poll(), None, "the program")
+
 
 def goes_on(server, client, seconds):
     """So long, which is more than the heartbeat's time, nobody gives anybody up."""

@@ -120,6 +120,10 @@ static const struct option_entry entries[] = {
     {"heartbeat", 0, KIND_PATIENCE, FOR_WORKER, AT(heartbeat), 3600, "SECONDS",
      "How long a machine at the other end of a network may be silent before it is given up\n"
      "(20; at least 5; 0: for ever)."},
+    {"watchdog", 0, KIND_PATIENCE, FOR_WORKER, AT(watchdog), 3600, "SECONDS",
+     "How long a worker may stand still, stopped or asleep in the kernel, before its session is\n"
+     "ended (20; at least 5; 0: for ever). A kernel or a call that takes long is none of it, nor\n"
+     "one that a debugger has."},
     {"grace", 0, KIND_COUNT, 0, AT(grace), 86400, "SECONDS",
      "How long programs may go on when the server is told to end by SIGTERM (5; 0: not at all).\n"
      "No new ones are served meanwhile; a second SIGTERM ends them at once."},
@@ -172,6 +176,7 @@ void tows_config_defaults(struct tows_config *config)
     config->walls = 1;
     config->grace = 5;
     config->heartbeat = 20;
+    config->watchdog = 20;
     config->socket_mode = geteuid() == 0 ? 0666 : 0600;
 }
 

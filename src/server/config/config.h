@@ -49,6 +49,7 @@ struct tows_config {
     char allow_groups[TOW_CONFIG_WORDS_MAX];
     uint64_t allow_anyone; /* 1: listen beyond this machine, without knowing who comes */
     uint64_t heartbeat;    /* seconds that a machine on a network may be silent; 0: for ever */
+    uint64_t watchdog;     /* seconds that a worker may stand still; 0: for ever */
     uint64_t grace;        /* seconds that sessions have when the server is told to end */
     uint64_t walls;        /* 1: workers give up rights, see walls.h */
     char log[TOW_CONFIG_TEXT_MAX];

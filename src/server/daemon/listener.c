@@ -17,6 +17,7 @@
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/log.h"
+#include "server/pool/watchdog.h"
 #include "server/pool/worker_pool.h"
 #include "server/door/door.h"
 #include "server/door/pending_conn.h"
@@ -826,6 +827,7 @@ static void listener_tick(struct server *server)
     }
     server->tick_ns = tow_time_deadline(TOW_TIME_S);
     tows_worker_pool_give_lines(&server->pool);
+    tows_watchdog_look(&server->pool);
     tows_worker_pool_press(&server->pool);
     tow_log_flush(false);
 }

@@ -509,7 +509,11 @@ static void tell_end(const struct tows_worker *worker, int status)
 {
     char tenant[TOW_WHO_TEXT_MAX];
     struct tow_log_about about = pool_about(worker, tenant);
-    if (worker->state == TOW_WORKER_BUSY && WIFSIGNALED(status)) {
+    if (worker->stands) {
+        tow_log_about(TOW_AREA_SERVER, TOW_LOG_INFO, &about,
+                      "session %llu: its worker %d, which stood still, is gone",
+                      (unsigned long long)worker->session, (int)worker->pid);
+    } else if (worker->state == TOW_WORKER_BUSY && WIFSIGNALED(status)) {
         tow_log_about(TOW_AREA_SERVER, TOW_LOG_WARN, &about,
                       "session %llu (%s): its worker %d was ended by signal %d (%s)",
                       (unsigned long long)worker->session, worker->peer, (int)worker->pid,

@@ -44,6 +44,9 @@ struct tows_worker {
     uint64_t session;
     struct tows_who who; /* whose session it is, or whose program it is started for */
     unsigned lines;      /* of the log that it was given */
+    uint32_t asked;      /* by the watchdog, last; 0: never */
+    unsigned unanswered; /* how often it looked since, and found no answer */
+    bool stands;         /* BUSY: it was ended for that */
     unsigned exports;    /* descriptors that it has exported */
     char peer[128];
     char transport[16];

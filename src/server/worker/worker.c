@@ -20,6 +20,7 @@
 #include "gen/core.h"
 #include "gen/device.h"
 #include "server/worker/account.h"
+#include "server/worker/alive.h"
 #include "server/worker/describe.h"
 #include "server/worker/guard.h"
 #include "server/worker/output.h"
@@ -474,6 +475,9 @@ int tows_worker_main(const struct tows_config *config)
                 strerror(-error));
     }
     tows_walls_finish(config);
+    if (config->watchdog != 0) {
+        tows_alive_start(stats);
+    }
     struct tow_buf devices;
     tow_buf_init(&devices, TOW_WORKER_MSG_TEXT_MAX);
     error = tows_describe_devices(&backend, &devices);

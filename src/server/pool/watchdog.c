@@ -1,0 +1,98 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Counts questions that workers leave without an answer. */
+#include "server/pool/watchdog.h"
+
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+
+#include "base/buf.h"
+#include "base/file.h"
+#include "base/log.h"
+#include "base/thread.h"
+
+bool tows_watchdog_is_traced(pid_t pid, char *ret_state)
+{
+    char path[40];
+    struct tow_buf text;
+    bool traced = false;
+    *ret_state = '?';
+    snprintf(path, sizeof path, "/proc/%d/status", (int)pid);
+    tow_buf_init(&text, 16 << 10);
+    if (tow_file_read(path, &text) == 0 && tow_buf_append(&text, "", 1) == 0) {
+        const char *state = strstr((const char *)text.data, "\nState:\t");
+        const char *tracer = strstr((const char *)text.data, "\nTracerPid:\t");
+        *ret_state = state != NULL ? state[strlen("\nState:\t")] : '?';
+        traced = tracer != NULL && strtol(tracer + strlen("\nTracerPid:\t"), NULL, 10) != 0;
+    }
+    tow_buf_fini(&text);
+    return traced;
+}
+
+static const char *state_text(char state)
+{
+    return state == 'T'   ? "it is stopped"
+           : state == 'D' ? "it sleeps in the kernel, and ends when it wakes"
+                          : "its process stands";
+}
+
+/* Nothing of it runs, so it cannot tell its client. That sees its connection end, which the worker
+ * still has in hand as long as it sleeps in the kernel. */
+static void watchdog_end(struct tows_worker *worker, char state, unsigned seconds)
+{
+    if (worker->state != TOW_WORKER_BUSY) {
+        tow_log(TOW_AREA_SERVER, TOW_LOG_WARN,
+                "worker %d, which serves nobody, has not answered for %u s (%s): it is ended",
+                (int)worker->pid, seconds, state_text(state));
+        tows_worker_pool_end(worker);
+        return;
+    }
+    char tenant[TOW_WHO_TEXT_MAX];
+    struct tow_log_about about = {worker->session, worker->peer,
+                                  tows_who_text(&worker->who, tenant)};
+    tow_log_about(TOW_AREA_SERVER, TOW_LOG_WARN, &about,
+                  "session %llu (%s) is ended: its worker %d has not answered for %u s (%s)",
+                  (unsigned long long)worker->session, worker->peer, (int)worker->pid, seconds,
+                  state_text(state));
+    worker->stands = true;
+    worker->end_ns = TOW_TIME_FOREVER;
+    kill(worker->pid, SIGKILL);
+    if (worker->client >= 0) {
+        shutdown(worker->client, SHUT_RDWR);
+    }
+}
+
+static void watchdog_ask(struct tows_worker *worker, uint64_t most)
+{
+    struct tows_session_stats *stats = worker->stats;
+    uint32_t answered = atomic_load(&stats->alive_answered);
+    if (answered == 0 || worker->stands || worker->state == TOW_WORKER_ENDING) {
+        return; /* it has not begun to answer, or was ended already */
+    }
+    if (answered == worker->asked || worker->asked == 0) {
+        worker->unanswered = 0;
+        worker->asked = answered == UINT32_MAX ? 1 : answered + 1;
+        atomic_store(&stats->alive_asked, worker->asked);
+        tow_futex_wake(&stats->alive_asked, 1, true);
+        return;
+    }
+    char state;
+    if (++worker->unanswered >= most) {
+        if (tows_watchdog_is_traced(worker->pid, &state)) {
+            worker->unanswered = 0; /* whoever looks into it has time */
+        } else {
+            watchdog_end(worker, state, worker->unanswered);
+        }
+    }
+}
+
+void tows_watchdog_look(struct tows_worker_pool *pool)
+{
+    for (struct tows_worker *worker = pool->workers; worker != NULL; worker = worker->next) {
+        if (pool->config->watchdog != 0) {
+            watchdog_ask(worker, pool->config->watchdog);
+        }
+    }
+}

@@ -1,0 +1,23 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Ends sessions whose worker stands still: stopped by a signal, or asleep in the kernel where no
+ * signal reaches it. Its threads serve nobody then, and those that look after its client stand,
+ * too.
+ */
+#ifndef TOW_SERVER_WATCHDOG_H
+#define TOW_SERVER_WATCHDOG_H
+
+#include <stdint.h>
+#include <sys/types.h>
+
+#include "server/pool/worker_pool.h"
+
+/* Asks every worker whether it lives, and ends those that have left `watchdog` questions without an
+ * answer. To be called once a second: it is the questions that count. So a listener that was itself
+ * stopped, with its workers, ends none when it goes on. */
+void tows_watchdog_look(struct tows_worker_pool *pool);
+
+/* What /proc says of a process: whether a debugger has it, and the letter of its state ('?' if that
+ * cannot be read). */
+bool tows_watchdog_is_traced(pid_t pid, char *ret_state);
+
+#endif

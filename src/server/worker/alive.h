@@ -1,0 +1,15 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The thread of a worker that answers the listener's watchdog (pool/watchdog.h), and does nothing
+ * else: it stands still only when the whole process does, not while a driver or a kernel takes
+ * long.
+ */
+#ifndef TOW_SERVER_ALIVE_H
+#define TOW_SERVER_ALIVE_H
+
+#include "server/session/session.h"
+
+/* Starts it; `stats`, which the listener sees, must live on. Behind all walls: a thread has those
+ * that stood when it began. */
+void tows_alive_start(struct tows_session_stats *stats);
+
+#endif
