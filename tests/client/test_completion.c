@@ -128,7 +128,7 @@ static void what_a_reply_brings_is_waited_for(void **state)
     uint32_t transfer = 0, value = follow();
     await(value);
     tell(value, false);
-    assert_int_equal(towc_link_expect(&link_to, &into, 1, NULL, TOW_TRANSFER_ORDERED, &transfer),
+    assert_int_equal(towc_link_expect(&link_to, &into, 1, NULL, TOW_TRANSFER_ORDERED, 0, &transfer),
                      0);
     assert_int_equal(query(), TOW_COMPLETION_REFUSED);
     towc_link_forget(&link_to, transfer);

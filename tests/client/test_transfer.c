@@ -51,7 +51,7 @@ static uint32_t expect(size_t at, enum towc_transfer_form form)
 {
     uint32_t number = 0;
     struct towc_host_rect into = towc_host_rect_flat(memory + at, SIZE);
-    assert_int_equal(towc_link_expect(&link_to, &into, 1, NULL, form, &number), 0);
+    assert_int_equal(towc_link_expect(&link_to, &into, 1, NULL, form, 0, &number), 0);
     return number;
 }
 
@@ -117,7 +117,7 @@ static void bytes_that_come_packed_go_into_their_rows(void **state)
     uint32_t transfer = 0;
     assert_int_equal(towc_host_rect_size(&into), 60);
     assert_int_equal(towc_host_rect_span(&into), 3 * 30 + 2 * 7 + 5);
-    assert_int_equal(towc_link_expect(&link_to, &into, 1, NULL, TOW_TRANSFER_ORDERED, &transfer),
+    assert_int_equal(towc_link_expect(&link_to, &into, 1, NULL, TOW_TRANSFER_ORDERED, 0, &transfer),
                      0);
     assert_int_equal(towc_link_outstanding(&link_to) % 4096, 60);
     /* All between its first byte and its last one is waited for. */
@@ -275,6 +275,49 @@ static void nothing_is_waited_for_of_a_lost_server(void **state)
     assert_int_equal(towc_link_await(&link_to, c.transfer), CUDA_ERROR_DEVICE_UNAVAILABLE);
 }
 
+static void a_copy_that_is_done_and_lacks_bytes_loses_the_server(void **state)
+{
+    uint32_t whole = expect(0, TOW_TRANSFER_ORDERED), part = 0;
+    struct towc_host_rect into = towc_host_rect_flat(memory + SIZE, SIZE);
+    assert_int_equal(towc_link_expect(&link_to, &into, 1, NULL, TOW_TRANSFER_ORDERED, whole, &part),
+                     0);
+    assert_int_equal(take(whole, 0, SIZE, TOW_DATA_LAST, 1, false), 0);
+    assert_int_equal(towc_link_check_whole(&link_to, part), CUDA_SUCCESS); /* a part is no copy */
+    assert_int_equal(towc_link_check_whole(&link_to, whole), CUDA_ERROR_DEVICE_UNAVAILABLE);
+    assert_false(towc_link_expecting(&link_to, memory, sizeof memory));
+}
+
+static void nothing_is_written_to_memory_that_was_given_back(void **state)
+{
+    uint32_t first = expect(0, TOW_TRANSFER_ORDERED), second = expect(SIZE, TOW_TRANSFER_CLOSED);
+    assert_int_equal(take(first, 0, 10, 0, 1, false), 0);
+    towc_link_abandon(&link_to, memory + SIZE - 1, 2);
+    assert_false(towc_link_expecting(&link_to, memory, sizeof memory));
+    assert_true(towc_link_expects(&link_to));
+    assert_int_equal(take(first, 10, SIZE - 10, TOW_DATA_LAST, 2, false), 0);
+    assert_int_equal(take(second, 0, SIZE, 0, 3, true), 0);
+    assert_int_equal(take(second, SIZE, 0, TOW_DATA_LAST, 0, false), 0);
+    assert_int_equal(memory[9], 1);
+    for (size_t i = 10; i < sizeof memory; i++) {
+        assert_int_equal(memory[i], 0xaa);
+    }
+    assert_false(towc_link_expects(&link_to));
+}
+
+/* Its reader has seen the end, and is still at it when the copy's own thread has. */
+static void what_is_being_closed_stays_until_its_reader_has_left(void **state)
+{
+    struct closing c = {expect(0, TOW_TRANSFER_CLOSED), TOW_DATA_LAST, 1};
+    pthread_t thread;
+    assert_int_equal(pthread_create(&thread, NULL, close_it, &c), 0);
+    tow_time_sleep(20 * TOW_TIME_MS);
+    towc_link_lose(&link_to, "a test");
+    towc_link_forget(&link_to, c.transfer);
+    pthread_join(thread, NULL);
+    assert_int_equal(atomic_load(&c.result), -EPIPE);
+    assert_false(towc_link_expects(&link_to));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -290,6 +333,12 @@ int main(void)
                                         teardown),
         cmocka_unit_test_setup_teardown(nothing_is_waited_for_that_failed, setup, teardown),
         cmocka_unit_test_setup_teardown(nothing_is_waited_for_of_a_lost_server, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_copy_that_is_done_and_lacks_bytes_loses_the_server, setup,
+                                        teardown),
+        cmocka_unit_test_setup_teardown(nothing_is_written_to_memory_that_was_given_back, setup,
+                                        teardown),
+        cmocka_unit_test_setup_teardown(what_is_being_closed_stays_until_its_reader_has_left, setup,
+                                        teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

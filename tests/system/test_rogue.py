@@ -117,6 +117,34 @@ def a_function_in_graphs_of_graphs_runs_as_often_as_it_is_there():
             t.equal(victim(server.address(kind), "nested"), ("ran 60 20 0; not lost", ""), kind)
 
 
+class Withholding:
+    """A server that says of copies that they are done, and sends their bytes later."""
+
+    def __init__(self, server, kind):
+        self.kept = []
+        self.proxy = rogue.Rogue(server, kind, self.change)
+
+    def change(self, frame, _):
+        if rogue.kind_of(frame) == rogue.DATA:
+            self.kept.append(frame)
+            return []
+        if rogue.kind_of(frame) == rogue.REPLY and self.kept:
+            frames, self.kept = [frame, *self.kept], []
+            return frames
+        return [frame]
+
+
+@t.test(120, trees=BOTH)
+def a_copy_is_not_done_before_its_bytes_have_come():
+    with t.Server() as server:
+        for kind in KINDS:
+            for way in ("flat", "rows", "registered"):
+                with Withholding(server, kind).proxy as proxy:
+                    out, err = victim(proxy.address, way, env={"TOWLINE_LANES": "1"})
+                t.equal(out, "failed; intact; lost", f"{kind}, {way}: {err}")
+                t.check("it ended a copy without sending all its bytes" in err, f"{kind}, {way}: {err}")
+
+
 class Naming:
     """A server that names managed memory where a file says, if there is one."""
 

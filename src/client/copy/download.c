@@ -67,7 +67,7 @@ static CUresult await_flat(const struct towc_copy *copy)
     uint32_t transfer = 0;
     if (!inside &&
         towc_link_expect(link, &copy->host, call.context, copy->stream,
-                         spread ? TOW_TRANSFER_SPREAD : TOW_TRANSFER_ORDERED, &transfer) < 0) {
+                         spread ? TOW_TRANSFER_SPREAD : TOW_TRANSFER_ORDERED, 0, &transfer) < 0) {
         towc_call_cancel(&call);
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
@@ -75,6 +75,8 @@ static CUresult await_flat(const struct towc_copy *copy)
     status = towc_call_wait(&call);
     if (status == CUDA_SUCCESS && spread) {
         status = towc_link_await(link, transfer);
+    } else if (status == CUDA_SUCCESS && !inside) {
+        status = towc_link_check_whole(link, transfer);
     }
     if (status == CUDA_SUCCESS && inside) {
         towc_call_get_bytes(&call, copy->host.first, copy->size);
@@ -101,7 +103,7 @@ static CUresult send_async(struct towc_copy *copy, bool spread, bool *ret_waits)
     uint32_t transfer = 0;
     struct towc_host_rect into = towc_host_rect_flat(copy->host.first, n);
     if (towc_link_expect(copy->link, &into, call.context, copy->stream,
-                         spread ? TOW_TRANSFER_CLOSED : TOW_TRANSFER_ORDERED, &transfer) < 0) {
+                         spread ? TOW_TRANSFER_CLOSED : TOW_TRANSFER_ORDERED, 0, &transfer) < 0) {
         towc_call_cancel(&call);
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
@@ -127,9 +129,10 @@ static bool leave_flat(struct towc_copy *copy, CUresult *ret_status)
 
 /* ---- two and three dimensions ---- */
 
-/* If it is answered these bytes have come, and all before them of its stream. */
+/* If it is answered these bytes have come, and all before them of its stream. `first`: the transfer
+ * of the first part, which sets it. */
 static CUresult send_part(struct towc_link *link, const struct tow_copy_3d *part,
-                          const struct towc_host_rect *into, bool answered)
+                          const struct towc_host_rect *into, bool answered, uint32_t *first)
 {
     bool spread = (part->flags & TOW_COPY_3D_SPREAD) != 0;
     struct tow_copy_3d sent = *part;
@@ -140,16 +143,18 @@ static CUresult send_part(struct towc_link *link, const struct tow_copy_3d *part
         return status;
     }
     if (towc_link_expect(link, into, call.context, (CUstream)(uintptr_t)part->stream,
-                         spread ? TOW_TRANSFER_CLOSED : TOW_TRANSFER_ORDERED, &sent.transfer) < 0) {
+                         spread ? TOW_TRANSFER_CLOSED : TOW_TRANSFER_ORDERED, *first,
+                         &sent.transfer) < 0) {
         towc_call_cancel(&call);
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
+    *first = *first != 0 ? *first : sent.transfer;
     tow_enc_bytes(&call.enc, &sent, sizeof sent);
     status = towc_call_send(&call);
     if (status != CUDA_SUCCESS) {
         towc_link_forget(link, sent.transfer);
     }
-    return status;
+    return status == CUDA_SUCCESS && answered ? towc_link_check_whole(link, *first) : status;
 }
 
 /* Without `wait` the bytes come with the next synchronisation; then the memory is page-locked, and
@@ -163,6 +168,7 @@ static CUresult send_parts(const struct towc_copy *copy, bool wait)
     bool each = !towc_copy_is_sure(copy_3d);
     bool spread = is_spread(link, to);
     struct towc_cut cut = towc_cut_make(to, TOW_COPY_ASYNC_MAX);
+    uint32_t first = 0;
     CUresult status = CUDA_SUCCESS;
     for (size_t i = 0; status == CUDA_SUCCESS && i < cut.count; i++) {
         struct towc_part at = towc_cut_part(&cut, i);
@@ -170,11 +176,12 @@ static CUresult send_parts(const struct towc_copy *copy, bool wait)
         struct tow_copy_3d part = towc_copy_3d_part(copy_3d, &at);
         part.flags |= spread ? TOW_COPY_3D_SPREAD : 0;
         bool here = each || i + 1 == cut.count || !towc_copy_has_room(link, part.bytes);
-        status = send_part(link, &part, &into, wait && here);
+        status = send_part(link, &part, &into, wait && here, &first);
     }
     if (status != CUDA_SUCCESS && wait) {
         /* Of the parts before the one that failed nothing may come any more. */
         towc_download_wait(link, to->first, towc_host_rect_span(to));
+        towc_link_abandon_copy(link, first);
     }
     return status;
 }

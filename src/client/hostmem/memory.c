@@ -244,6 +244,15 @@ static bool is_expected(const struct towc_region *region)
     return expected;
 }
 
+/* No copy writes to it any more, whatever a server still sends. */
+static void memory_abandon(const struct towc_region *region)
+{
+    for (unsigned i = 0; i < towc_client_link_count(); i++) {
+        towc_link_abandon(towc_client_link_at(i), (const void *)(uintptr_t)region->base,
+                          region->size);
+    }
+}
+
 /* Asynchronous copies of host memory end before it may go away, and the GPU loses sight of it.
  * They are the current context's most likely, else those of the context that it was made in. */
 static CUresult memory_end_copies(const struct towc_region *region)
@@ -291,7 +300,11 @@ CUresult towc_cuMemFreeHost(void *p)
     status = status == CUDA_SUCCESS ? ended : status;
     /* What is still to be filled or read stays mapped: those bytes would come down on something
      * else. */
-    if (atomic_load(&region.link->lost) != 0 || !is_expected(&region)) {
+    bool lost = atomic_load(&region.link->lost) != 0;
+    if (lost) {
+        memory_abandon(&region);
+    }
+    if (lost || !is_expected(&region)) {
         CUresult ended = memory_release(&region);
         status = status == CUDA_SUCCESS ? ended : status;
     }
@@ -356,6 +369,7 @@ CUresult towc_cuMemHostUnregister(void *p)
     CUresult status = towc_mirror_sync_device();
     CUresult ended = towc_mirror_is_candidate(&region) ? memory_end_copies(&region) : CUDA_SUCCESS;
     status = status == CUDA_SUCCESS ? ended : status;
+    memory_abandon(&region); /* the program may free it now */
     if (region.shared_high != 0) {
         CUresult ended = towc_lend_end(region.link, region.shared_low);
         status = status == CUDA_SUCCESS ? ended : status;

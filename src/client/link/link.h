@@ -51,7 +51,10 @@ struct towc_transfer {
     uint32_t context; /* of the copy that fills it, and its stream */
     CUstream stream;
     enum towc_transfer_form form;
+    uint32_t copy;                     /* the number of the first transfer of the same copy */
     unsigned receiving;                /* lines that fill it just now */
+    bool closing;                      /* the reader of the own line waits for its bytes */
+    bool abandoned;                    /* the memory is not ours any more: bytes are thrown away */
     struct towc_transfer *next, *prev; /* the next newer, the next older */
 };
 
@@ -260,15 +263,24 @@ void towc_link_close(struct towc_link *link);
 
 /* Registers memory to be filled by DATA frames of transfer `number`, which a copy in this context
  * and stream brings. Call with the send lock held, before the command that asks for the data is
- * committed. The transfer is removed when it is over. */
+ * committed. The transfer is removed when it is over. `copy`: the first transfer of the same copy;
+ * 0: this one. */
 int towc_link_expect(struct towc_link *link, const struct towc_host_rect *into, uint32_t context,
-                     CUstream stream, enum towc_transfer_form form, uint32_t *ret_number);
+                     CUstream stream, enum towc_transfer_form form, uint32_t copy,
+                     uint32_t *ret_number);
 /* Receives the payload of a DATA frame that came on `line`, its head consumed. On a lane only
  * transfers that are spread come, and bytes of one that was given up are thrown away. */
 int towc_link_take_payload(struct towc_link *link, struct tow_line *line,
                            const struct tow_data *data, bool on_lane);
 /* Gives an expected transfer up (the command that was to fill it failed). */
 void towc_link_forget(struct towc_link *link, uint32_t number);
+/* The server has said that a copy is done, so all its bytes have come: CUDA_SUCCESS, or the server
+ * is lost, since they have not. */
+CUresult towc_link_check_whole(struct towc_link *link, uint32_t copy);
+/* Nobody writes for a copy, or into [address, address+size), when these return: bytes that still
+ * come are thrown away. */
+void towc_link_abandon_copy(struct towc_link *link, uint32_t copy);
+void towc_link_abandon(struct towc_link *link, const void *address, size_t size);
 /* Until a spread transfer has come whole. */
 CUresult towc_link_await(struct towc_link *link, uint32_t number);
 /* Bytes of all transfers that have not come whole; small ones count as a page. */

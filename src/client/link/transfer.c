@@ -35,7 +35,8 @@ static void take_out(struct towc_link *link, struct towc_transfer *t)
 }
 
 int towc_link_expect(struct towc_link *link, const struct towc_host_rect *into, uint32_t context,
-                     CUstream stream, enum towc_transfer_form form, uint32_t *ret_number)
+                     CUstream stream, enum towc_transfer_form form, uint32_t copy,
+                     uint32_t *ret_number)
 {
     struct towc_transfer *transfer = malloc(sizeof *transfer);
     if (transfer == NULL) {
@@ -47,6 +48,7 @@ int towc_link_expect(struct towc_link *link, const struct towc_host_rect *into, 
                                        .context = context,
                                        .stream = stream,
                                        .form = form};
+    transfer->copy = copy != 0 ? copy : transfer->number;
     *ret_number = transfer->number;
     tow_mutex_lock(&link->wait.lock);
     transfer->prev = link->wait.newest;
@@ -74,9 +76,11 @@ static bool is_over(const struct towc_transfer *t, const struct tow_data *data)
  * bytes have come. Of a failed one no more do. */
 static int close_transfer(struct towc_link *link, struct towc_transfer *t, bool failed)
 {
+    t->closing = true; /* it stays meanwhile */
     while ((t->receiving > 0 || (t->got < t->size && !failed)) && atomic_load(&link->lost) == 0) {
         tow_mutex_wait(&link->wait.lock, &link->wait.transfer_done);
     }
+    t->closing = false;
     return t->receiving > 0 || (t->got < t->size && !failed) ? -EPIPE : 0;
 }
 
@@ -113,6 +117,7 @@ int towc_link_take_payload(struct towc_link *link, struct tow_line *line,
     bool fits = transfer != NULL && data->offset <= transfer->size &&
                 data->size <= transfer->size - data->offset &&
                 (!on_lane || transfer->form != TOW_TRANSFER_ORDERED);
+    bool abandoned = fits && transfer->abandoned;
     if (fits) {
         transfer->receiving++; /* it stays until its bytes have come */
     }
@@ -120,7 +125,8 @@ int towc_link_take_payload(struct towc_link *link, struct tow_line *line,
     if (!fits) {
         return on_lane && transfer == NULL ? tow_line_discard(line, data->size) : -EPROTO;
     }
-    int error = transfer_receive(line, &transfer->into, data->offset, data->size);
+    int error = abandoned ? tow_line_discard(line, data->size)
+                          : transfer_receive(line, &transfer->into, data->offset, data->size);
     tow_mutex_lock(&link->wait.lock);
     transfer->receiving--;
     transfer->got += error == 0 ? data->size : 0;
@@ -143,7 +149,7 @@ void towc_link_forget(struct towc_link *link, uint32_t number)
 {
     tow_mutex_lock(&link->wait.lock);
     struct towc_transfer *found = transfer_find(link, number);
-    while (found != NULL && found->receiving > 0) {
+    while (found != NULL && (found->receiving > 0 || found->closing)) {
         /* A line is filling it: the memory is not the program's before that is over. */
         tow_mutex_wait(&link->wait.lock, &link->wait.transfer_done);
         found = transfer_find(link, number);
@@ -186,14 +192,15 @@ bool towc_link_expects(struct towc_link *link)
 static bool is_into(const struct towc_transfer *t, const void *address, size_t size)
 {
     uintptr_t low = (uintptr_t)address, into = (uintptr_t)t->into.first;
-    return low < into + towc_host_rect_span(&t->into) && (into < low || into - low < size);
+    return !t->abandoned && low < into + towc_host_rect_span(&t->into) &&
+           (into < low || into - low < size);
 }
 
 /* With the wait lock held: the newest transfer into some of [address, address + size). */
-static const struct towc_transfer *find_into(const struct towc_link *link, const void *address,
-                                             size_t size)
+static struct towc_transfer *find_into(const struct towc_link *link, const void *address,
+                                       size_t size)
 {
-    const struct towc_transfer *t = link->wait.newest;
+    struct towc_transfer *t = link->wait.newest;
     while (t != NULL && !is_into(t, address, size)) {
         t = t->prev;
     }
@@ -208,24 +215,70 @@ bool towc_link_expecting(struct towc_link *link, const void *address, size_t siz
     return found;
 }
 
-/* With the wait lock held: whether a line fills some of [address, address + size) just now. */
-static bool is_filled_now(const struct towc_link *link, const void *address, size_t size)
+/* With the wait lock held: the newest transfer of a copy whose bytes are wanted. */
+static struct towc_transfer *find_copy(const struct towc_link *link, uint32_t copy)
 {
-    const struct towc_transfer *t = link->wait.newest;
-    while (t != NULL && (t->receiving == 0 || !is_into(t, address, size))) {
+    struct towc_transfer *t = link->wait.newest;
+    while (t != NULL && (t->copy != copy || t->abandoned)) {
         t = t->prev;
     }
-    return t != NULL;
+    return t;
 }
 
-/* The server is lost, and its lines end: the memory may go when they have. */
-static void transfer_leave(struct towc_link *link, const void *address, size_t size)
+CUresult towc_link_check_whole(struct towc_link *link, uint32_t copy)
 {
     tow_mutex_lock(&link->wait.lock);
-    while (is_filled_now(link, address, size)) {
+    bool whole = find_copy(link, copy) == NULL;
+    tow_mutex_unlock(&link->wait.lock);
+    if (whole) {
+        return CUDA_SUCCESS;
+    }
+    towc_link_lose(link, "it broke the protocol: it ended a copy without sending all its bytes");
+    towc_link_abandon_copy(link, copy);
+    return (CUresult)atomic_load(&link->lost);
+}
+
+/* With the wait lock held, which is released meanwhile: nobody fills it when this returns, and
+ * nobody will. It stays listed until it is over: its bytes are no mistake of the server's. */
+static void abandon(struct towc_link *link, struct towc_transfer *t)
+{
+    uint32_t number = t->number;
+    while (t != NULL && t->receiving > 0) {
         tow_mutex_wait(&link->wait.lock, &link->wait.transfer_done);
+        t = transfer_find(link, number);
+    }
+    if (t != NULL) {
+        t->abandoned = true;
+    }
+}
+
+void towc_link_abandon_copy(struct towc_link *link, uint32_t copy)
+{
+    tow_mutex_lock(&link->wait.lock);
+    for (struct towc_transfer *t; (t = find_copy(link, copy)) != NULL;) {
+        abandon(link, t);
     }
     tow_mutex_unlock(&link->wait.lock);
+}
+
+void towc_link_abandon(struct towc_link *link, const void *address, size_t size)
+{
+    tow_mutex_lock(&link->wait.lock);
+    for (struct towc_transfer *t; (t = find_into(link, address, size)) != NULL;) {
+        abandon(link, t);
+    }
+    tow_mutex_unlock(&link->wait.lock);
+}
+
+/* The stream was synchronised: true if the copy's bytes must have come, and have not. Another
+ * thread's own stream was not the one that was. */
+static bool is_missing(struct towc_link *link, const struct towc_transfer *found)
+{
+    tow_mutex_lock(&link->wait.lock);
+    const struct towc_transfer *t = transfer_find(link, found->number);
+    bool missing = t != NULL && !t->abandoned && found->stream != CU_STREAM_PER_THREAD;
+    tow_mutex_unlock(&link->wait.lock);
+    return missing;
 }
 
 CUresult towc_link_wait_download(struct towc_link *link, const void *address, size_t size)
@@ -247,8 +300,11 @@ CUresult towc_link_wait_download(struct towc_link *link, const void *address, si
         tow_enc_u64(&call.enc, (uint64_t)(uintptr_t)found.stream);
         status = towc_call_end(&call, towc_call_wait(&call));
     }
+    if (status == CUDA_SUCCESS && is_missing(link, &found)) {
+        status = towc_link_check_whole(link, found.copy);
+    }
     if (atomic_load(&link->lost) != 0) {
-        transfer_leave(link, address, size);
+        towc_link_abandon(link, address, size);
     }
     return status;
 }

@@ -108,6 +108,65 @@ static int nested(void)
     return tell(cuCtxSynchronize() != CUDA_SUCCESS);
 }
 
+/* ---- downloads ---- */
+
+enum { DOWNLOAD = 1 << 20 };
+
+static int holds(const uint8_t *bytes, size_t size, uint8_t value)
+{
+    size_t n = 0;
+    while (n < size && bytes[n] == value) {
+        n++;
+    }
+    return n == size;
+}
+
+/* Bytes of a copy come when the copy is done and the memory is something else. */
+static int download(int rows, int registered)
+{
+    CUdeviceptr device;
+    uint8_t *host =
+        mmap(NULL, DOWNLOAD, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    CUDA_MEMCPY2D copy = {.srcMemoryType = CU_MEMORYTYPE_DEVICE,
+                          .dstMemoryType = CU_MEMORYTYPE_HOST,
+                          .dstHost = host,
+                          .srcPitch = 1024,
+                          .dstPitch = 1024,
+                          .WidthInBytes = 1000,
+                          .Height = DOWNLOAD / 1024};
+    CHECK(cuMemAlloc(&device, DOWNLOAD));
+    CHECK(cuMemsetD8(device, 0x77, DOWNLOAD));
+    copy.srcDevice = device;
+    CUresult status;
+    if (registered) {
+        CHECK(cuMemHostRegister(host, DOWNLOAD, 0));
+        CHECK(cuMemcpyDtoHAsync(host, device, DOWNLOAD, NULL));
+        status = cuMemHostUnregister(host);
+    } else {
+        status = rows ? cuMemcpy2D(&copy) : cuMemcpyDtoH(host, device, DOWNLOAD);
+    }
+    memset(host, 0x11, DOWNLOAD);
+    int lost = lose();
+    printf("%s; %s; %s\n", status == CUDA_SUCCESS ? "done" : "failed",
+           holds(host, DOWNLOAD, 0x11) ? "intact" : "changed", lost ? "lost" : "not lost");
+    return 0;
+}
+
+static int download_flat(void)
+{
+    return download(0, 0);
+}
+
+static int download_rows(void)
+{
+    return download(1, 0);
+}
+
+static int download_registered(void)
+{
+    return download(0, 1);
+}
+
 /* ---- managed memory ---- */
 
 enum { PAGE = 4096, PAGES = 8, MANAGED = PAGES * PAGE };
@@ -135,15 +194,6 @@ static uint64_t reserved_end(uint64_t at)
     }
     fclose(maps);
     return end;
-}
-
-static int holds(const uint8_t *bytes, size_t size, uint8_t value)
-{
-    size_t n = 0;
-    while (n < size && bytes[n] == value) {
-        n++;
-    }
-    return n == size;
 }
 
 /* The server names memory that is not free: what is there stays. */
@@ -196,6 +246,9 @@ int main(int argc, char **argv)
         {"other-link", other_link},
         {"graphs", graphs},
         {"nested", nested},
+        {"flat", download_flat},
+        {"rows", download_rows},
+        {"registered", download_registered},
     };
     CUcontext context;
     CHECK(cuInit(0));
