@@ -240,7 +240,7 @@ CUresult towc_link_check_whole(struct towc_link *link, uint32_t copy)
 
 /* With the wait lock held, which is released meanwhile: nobody fills it when this returns, and
  * nobody will. It stays listed until it is over: its bytes are no mistake of the server's. */
-static void abandon(struct towc_link *link, struct towc_transfer *t)
+static void transfer_abandon(struct towc_link *link, struct towc_transfer *t)
 {
     uint32_t number = t->number;
     while (t != NULL && t->receiving > 0) {
@@ -256,7 +256,7 @@ void towc_link_abandon_copy(struct towc_link *link, uint32_t copy)
 {
     tow_mutex_lock(&link->wait.lock);
     for (struct towc_transfer *t; (t = find_copy(link, copy)) != NULL;) {
-        abandon(link, t);
+        transfer_abandon(link, t);
     }
     tow_mutex_unlock(&link->wait.lock);
 }
@@ -265,7 +265,7 @@ void towc_link_abandon(struct towc_link *link, const void *address, size_t size)
 {
     tow_mutex_lock(&link->wait.lock);
     for (struct towc_transfer *t; (t = find_into(link, address, size)) != NULL;) {
-        abandon(link, t);
+        transfer_abandon(link, t);
     }
     tow_mutex_unlock(&link->wait.lock);
 }
