@@ -65,10 +65,12 @@ struct server {
     bool draining;     /* no new sessions; ends with the last */
     int64_t ending_ns; /* was told to end: when the sessions that are left end; 0: was not */
     int64_t started_ns;
-    int64_t tick_ns;      /* when listener_tick has something to do again */
-    int64_t look_ns;      /* when sessions are looked at again */
-    int64_t looked_ns;    /* when they were */
-    struct pollfd *polls; /* owned, as are the sources */
+    int64_t watchdog_every_ns; /* how often systemd is to hear that the loop runs; 0: never */
+    int64_t watchdog_ns;       /* when it hears that again */
+    int64_t tick_ns;           /* when listener_tick has something to do again */
+    int64_t look_ns;           /* when sessions are looked at again */
+    int64_t looked_ns;         /* when they were */
+    struct pollfd *polls;      /* owned, as are the sources */
     struct source *sources;
     unsigned poll_room;
 };
@@ -792,6 +794,9 @@ static unsigned fill_polls(struct server *server, int *ret_timeout_ms)
     if (server->ending_ns != 0 && server->ending_ns < wake_ns) {
         wake_ns = server->ending_ns;
     }
+    if (server->watchdog_every_ns != 0 && server->watchdog_ns < wake_ns) {
+        wake_ns = server->watchdog_ns;
+    }
     if (server->pool.retry_ns != 0 && server->pool.retry_ns < wake_ns) {
         wake_ns = server->pool.retry_ns;
     }
@@ -822,6 +827,10 @@ static bool monitored_has_ended(struct server *server)
 /* What is looked after every second. */
 static void listener_tick(struct server *server)
 {
+    if (server->watchdog_every_ns != 0 && tow_time_passed(server->watchdog_ns)) {
+        server->watchdog_ns = tow_time_deadline(server->watchdog_every_ns);
+        tows_systemd_notify("WATCHDOG=1");
+    }
     if (!tow_time_passed(server->tick_ns)) {
         return;
     }
@@ -887,6 +896,7 @@ int tows_listener_main(const struct tows_config *config, int argc, char **argv)
     server.argv = argv;
     server.monitored = -1;
     server.started_ns = tow_time_now_ns();
+    server.watchdog_every_ns = tows_systemd_watchdog();
     int error = open_signals(&server);
     if (error < 0) {
         tow_log(TOW_AREA_SERVER, TOW_LOG_ERROR, "signals cannot be received: %s", strerror(-error));

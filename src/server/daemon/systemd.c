@@ -37,6 +37,20 @@ void tows_systemd_notify(const char *state)
     close(fd);
 }
 
+int64_t tows_systemd_watchdog(void)
+{
+    const char *pid = getenv("WATCHDOG_PID");
+    const char *limit = getenv("WATCHDOG_USEC");
+    int64_t us = 0;
+    if (limit != NULL && (pid == NULL || strtol(pid, NULL, 10) == (long)getpid())) {
+        us = strtoll(limit, NULL, 10);
+    }
+    unsetenv("WATCHDOG_PID");
+    unsetenv("WATCHDOG_USEC");
+    /* A day or more is as good as none; so is what is no number. */
+    return us <= 0 || us > INT64_C(86400000000) ? 0 : us * 1000 / 2;
+}
+
 int tows_systemd_sockets(void)
 {
     const char *pid = getenv("LISTEN_PID");

@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The two things systemd and a service tell each other, without its library. */
+/* What systemd and a service tell each other, without its library. */
 #ifndef TOW_SERVER_SYSTEMD_H
 #define TOW_SERVER_SYSTEMD_H
+
+#include <stdint.h>
 
 /* Sends e.g. "READY=1" to whoever started us with NOTIFY_SOCKET; nothing happens without one. */
 void tows_systemd_notify(const char *state);
@@ -9,5 +11,9 @@ void tows_systemd_notify(const char *state);
 /* How many listening sockets we were started with (descriptors 3, 4, ...); they are made CLOEXEC,
  * and the variables that name them are removed from the environment. */
 int tows_systemd_sockets(void);
+
+/* How often systemd's watchdog is to hear WATCHDOG=1 of us: twice as often as it must; 0: it does
+ * not wait for that. The variables that say so are removed from the environment. */
+int64_t tows_systemd_watchdog(void);
 
 #endif
