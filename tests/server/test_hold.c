@@ -14,6 +14,7 @@ static int begin(void **state)
 {
     (void)state;
     session = calloc(1, sizeof *session);
+    session->stats = &session->own_stats;
     tows_hold_init(&session->hold);
     tows_ending_init(&session->ending);
     return 0;
@@ -74,7 +75,7 @@ struct thing {
 static void end_thing(struct tows_session *s, struct tows_hold_ending *ending)
 {
     struct thing *thing = (struct thing *)ending;
-    thing->in_flight = atomic_load(&s->completion.in_flight);
+    thing->in_flight = atomic_load(&s->stats->in_flight);
     atomic_store(&thing->ended, true);
 }
 

@@ -197,6 +197,30 @@ def descriptors_of_a_worker_are_limited():
 
 
 @t.test(trees=BOTH)
+def who_is_idle_for_too_long_ends():
+    """Who waits is not idle, nor who calls now and then."""
+    with t.Server("--session-idle=5") as server, raw.Client(server).begin() as idle, raw.Client(server).begin() as waits, \
+            raw.Client(server).begin() as calls:
+        stream, word = raw.handle("STREAM", 1), waits.alloc(4096)
+        waits.send("cuStreamCreate", struct.pack("<QI", stream, 1))
+        waits.send("cuStreamWaitValue32_v2", struct.pack("<QQII", stream, word, 7, 1))
+        waits.socket.sendall(raw.frame(raw.FUNCTIONS["cuStreamSynchronize"], struct.pack("<Q", stream), 1, 1, 100))
+        idle.socket.setblocking(False)
+        begin, data = time.monotonic(), b""
+        while b"(session-idle)" not in data:
+            t.check(time.monotonic() - begin < 50 * t.SLOW, f"the idle one was told {data!r}")
+            t.equal(calls.call("cuCtxSynchronize")[0], 0, "one that calls now and then")
+            with contextlib.suppress(BlockingIOError):
+                data += idle.socket.recv(65536)
+            time.sleep(0.05)
+        t.check(time.monotonic() - begin > 3, "it was ended too early")
+        t.check(b"and may be idle for 5 s (session-idle)" in data, f"the idle one was told {data!r}")
+        t.wait_until(lambda: len(server.status()["sessions"]) == 2, 10, "the others are there")
+        shown = [session["limits"]["session-idle"] for session in server.status()["sessions"]]
+        t.check(all(one["used"] < one["limit"] == 5 for one in shown), f"the status shows {shown}")
+
+
+@t.test(trees=BOTH)
 def who_comes_too_often_waits_its_turn():
     """Of 10 that come at once 4 are answered, then 2 in each second; others need not wait for them."""
     question = raw.frame(0xF00C, struct.pack("<II", raw.MAGIC, 1))

@@ -92,6 +92,10 @@ static const struct option_entry entries[] = {
      "the machine's). Beyond, a session of the peer that holds most ends."},
     {"memory-per-peer", 0, KIND_SIZE, 0, AT(memory_per_peer), UINT64_C(1) << 44, "SIZE",
      "The same for one peer (three quarters of memory)."},
+    {"session-idle", 0, KIND_PATIENCE, 0, AT(session_idle), 31536000, "SECONDS",
+     "How long a program may send no command and wait for none before its session ends (0: for\n"
+     "ever; at least 5). One that waits over shared memory sends none: take more than a kernel's\n"
+     "longest time."},
     {"session-threads", 0, KIND_COUNT, FOR_WORKER, AT(session_threads), 65536, "N",
      "Threads that a program can make its worker start: one for each of its own that waits, one\n"
      "for each link (512). Beyond, the session ends, or the link fails."},

@@ -38,6 +38,7 @@ struct tows_config {
     uint64_t session_memory;  /* bytes of host memory; 0, as below: a share of the machine's */
     uint64_t memory;          /* of all sessions */
     uint64_t memory_per_peer; /* of those of one peer */
+    uint64_t session_idle;    /* seconds without a command; 0: for ever */
     uint64_t session_threads; /* that a client can make its worker start */
     uint64_t threads;         /* the same, of all; 0: half of what the machine allows */
     uint64_t session_files;   /* descriptors of a worker; 0: as many as it was given */

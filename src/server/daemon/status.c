@@ -53,6 +53,7 @@ static void write_session(struct tow_json *json, const struct tows_worker *worke
     tow_json_i64(json, "worker_pid", worker->pid);
     tow_json_object(json, "limits");
     write_limit(json, "session-memory", worker->usage.host, config->session_memory);
+    write_limit(json, "session-idle", tows_usage_idle(worker), config->session_idle);
     write_limit(json, "session-threads", stats->threads, config->session_threads);
     write_limit(json, "session-descriptors", worker->usage.descriptors, files);
     tow_json_end(json);

@@ -58,6 +58,9 @@ static bool is_due(struct tows_worker *worker)
     struct tows_usage *usage = &worker->usage;
     uint64_t seen = worker->stats->calls + worker->stats->bytes_in;
     bool same = seen == usage->seen;
+    if (!same || worker->stats->in_flight != 0) {
+        usage->moved_ns = tow_time_now_ns();
+    }
     if (same && !tow_time_passed(usage->look_ns)) {
         return false;
     }
@@ -202,6 +205,30 @@ static void end_those_together(struct tows_worker_pool *pool)
     }
 }
 
+/* ---- those who want nothing ---- */
+
+uint64_t tows_usage_idle(const struct tows_worker *worker)
+{
+    int64_t since = worker->usage.moved_ns != 0 ? worker->usage.moved_ns : worker->since_ns;
+    return (uint64_t)(tow_time_now_ns() - since) / TOW_TIME_S;
+}
+
+static void end_idle(struct tows_worker_pool *pool)
+{
+    uint64_t most = pool->config->session_idle;
+    char why[160];
+    for (struct tows_worker *worker = pool->workers; worker != NULL && most != 0;
+         worker = worker->next) {
+        if (is_counted(worker) && tows_usage_idle(worker) >= most) {
+            snprintf(why, sizeof why,
+                     "its program has sent no command for %llu s, and may be idle for %llu s "
+                     "(session-idle)",
+                     (unsigned long long)tows_usage_idle(worker), (unsigned long long)most);
+            tows_worker_pool_dismiss(worker, why);
+        }
+    }
+}
+
 /* ---- threads ---- */
 
 uint64_t tows_usage_threads(const struct tows_worker_pool *pool)
@@ -236,6 +263,7 @@ bool tows_usage_look(struct tows_worker_pool *pool)
         }
     }
     tows_usage_allow_threads(pool);
+    end_idle(pool);
     end_those_alone(pool);
     end_those_together(pool);
     return grows;

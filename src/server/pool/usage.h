@@ -22,9 +22,10 @@ struct tows_usage {
      * was given out there and never written is none. */
     uint64_t host;
     unsigned threads, descriptors;
-    uint64_t seen;   /* calls and bytes of the client's until then */
-    unsigned quiet;  /* looks in a row at which there were no new ones */
-    int64_t look_ns; /* when it is looked at though there are none */
+    uint64_t seen;    /* calls and bytes of the client's until then */
+    int64_t moved_ns; /* when the client last wanted something, as far as was looked; 0: never */
+    unsigned quiet;   /* looks in a row at which there were no new ones */
+    int64_t look_ns;  /* when it is looked at though there are none */
 };
 
 /* Settings that are 0 stand for a share of the machine: they are given their numbers. */
@@ -37,6 +38,8 @@ bool tows_usage_look(struct tows_worker_pool *pool);
 /* Threads come faster than anybody looks: tells each session ahead how many it may have. To be
  * called when one has begun, too. */
 void tows_usage_allow_threads(struct tows_worker_pool *pool);
+/* Seconds for which a session's client has wanted nothing. */
+uint64_t tows_usage_idle(const struct tows_worker *worker);
 /* What threads all workers have. */
 uint64_t tows_usage_threads(const struct tows_worker_pool *pool);
 /* What all sessions hold, or (not NULL) those of one peer. */

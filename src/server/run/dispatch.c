@@ -180,7 +180,7 @@ static bool is_quick(struct tows_session *session, const uint8_t *at, const stru
     unsigned flags = info != NULL ? info->flags : 0;
     if ((flags & TOW_FN_QUICK_IDLE) == 0) {
         /* A call beside this one may wait for the device, and keep others out of the driver. */
-        return (flags & TOW_FN_QUICK) != 0 && atomic_load(&session->completion.in_flight) == 0;
+        return (flags & TOW_FN_QUICK) != 0 && atomic_load(&session->stats->in_flight) == 0;
     }
     struct tows_serve call;
     call_init(&call, session, at, frame);
@@ -347,7 +347,7 @@ static void *serve_thread(void *arg)
             tow_mutex_lock(&session->lead.lock);
             break;
         }
-        atomic_fetch_add(&session->completion.in_flight, 1);
+        atomic_fetch_add(&session->stats->in_flight, 1);
         tow_mutex_lock(&session->lead.lock);
         error = pass_lead(session);
         tow_mutex_unlock(&session->lead.lock);
@@ -358,7 +358,7 @@ static void *serve_thread(void *arg)
         } else {
             carry_out(&call);
             tows_completion_use_again(&call);
-            atomic_fetch_sub(&session->completion.in_flight, 1);
+            atomic_fetch_sub(&session->stats->in_flight, 1);
             if (call.malformed) {
                 tows_session_end(session, -EPROTO);
             } else {

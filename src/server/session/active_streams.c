@@ -159,7 +159,7 @@ static bool active_ask(struct tows_serve *call, const struct active_list *list, 
 bool tows_completion_idle(struct tows_serve *call)
 {
     struct tows_completion *completion = &call->session->completion;
-    if (atomic_load(&completion->in_flight) != 0) {
+    if (atomic_load(&call->session->stats->in_flight) != 0) {
         return false;
     }
     struct active_list list = active_look(completion, call->frame.context);
@@ -181,7 +181,7 @@ bool tows_completion_last(struct tows_serve *call, CUstream *ret_stream, bool *r
 {
     struct tows_completion *completion = &call->session->completion;
     /* A call beside the leader may give work to a stream that was just seen idle. */
-    if (atomic_load(&completion->in_flight) != 0) {
+    if (atomic_load(&call->session->stats->in_flight) != 0) {
         return false;
     }
     struct active_list list = active_look(completion, call->frame.context);

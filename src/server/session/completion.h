@@ -37,7 +37,6 @@ struct tows_completion {
         } at[TOW_ACTIVE_STREAMS_MAX];
         bool many; /* more than these, or nobody can say which */
     } active;
-    atomic_uint in_flight; /* calls that run beside the leader */
 };
 
 void tows_completion_init(struct tows_completion *completion);

@@ -123,9 +123,9 @@ static void *hold_reaper(void *arg)
         await_all(hold, TOW_TIME_FOREVER);
         tow_mutex_unlock(&hold->lock);
         /* It calls the driver, which may wait for the GPU then, and keep others out. */
-        atomic_fetch_add(&session->completion.in_flight, 1);
+        atomic_fetch_add(&session->stats->in_flight, 1);
         ending->end(session, ending);
-        atomic_fetch_sub(&session->completion.in_flight, 1);
+        atomic_fetch_sub(&session->stats->in_flight, 1);
         tow_mutex_lock(&hold->lock);
     }
     hold->reaping = false;
