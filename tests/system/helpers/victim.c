@@ -44,7 +44,7 @@ static int tell(int lost)
 static int functions(void)
 {
     for (int i = 0; i < FUNCTIONS; i++) {
-        CHECK(cuLaunchHostFunc(NULL, count, &ran[i]));
+        cuLaunchHostFunc(NULL, count, &ran[i]); /* the server may be lost already */
     }
     return tell(lose());
 }
