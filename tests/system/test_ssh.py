@@ -238,24 +238,6 @@ def it_ends_with_the_program():
 
 
 @t.test(120)
-def signals_to_the_whole_group_leave_it():
-    """As Ctrl-C and `kill %1` send them: a program that handles them still has its server."""
-    with t.Server() as server, fake_ssh() as ssh:
-        script = 'trap "" INT TERM HUP; exec "$0" leave'
-        holder = subprocess.Popen([t.TOWLINE, "run", "-s", f"ssh://gpuhost{server.socket}", "--", "sh", "-c", script, hold_program()],
-                                  env=ssh.env(), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, start_new_session=True)
-        try:
-            t.equal(holder.stdout.readline(), "ready\n", "what it says first")
-            for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-                os.killpg(holder.pid, number)
-            t.check(ssh.towline("status", "-s", f"ssh://gpuhost{server.socket}").returncode == 0, "the server answers")
-            t.check(not t.gone(ssh.calls()[0]["pid"]), "ssh still runs")
-        finally:
-            holder.communicate("")
-        t.equal(holder.returncode, 0, "exit code")
-
-
-@t.test(120)
 def children_that_live_on_keep_it():
     with t.Server() as server, fake_ssh() as ssh:
         child = 'read line <"$1"; "$0" free >"$2" 2>&1'
@@ -284,6 +266,12 @@ def an_ssh_that_ends_is_named():
 
 # ---- a terminal ----
 
+def read_until(terminal, word):
+    text = b""
+    while word not in text:
+        text += os.read(terminal, 1000)
+
+
 @contextlib.contextmanager
 def on_a_terminal(ssh, *words):
     """A towline whose terminal is ours; its number and our end."""
@@ -291,9 +279,7 @@ def on_a_terminal(ssh, *words):
     if pid == 0:
         os.execve(t.TOWLINE, [str(word) for word in (t.TOWLINE, *words)], ssh.env("ask"))
     try:
-        text = b""
-        while b"password: " not in text:
-            text += os.read(terminal, 1000)
+        read_until(terminal, b"password: ")
         yield pid, terminal
     finally:
         with contextlib.suppress(ProcessLookupError, ChildProcessError):
@@ -309,6 +295,25 @@ def it_may_ask_the_terminal():
             os.write(terminal, b"secret\n")
             t.equal(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), 9, "the program's exit code")
         t.check("BatchMode" not in ssh.calls()[0]["settings"], ssh.calls())
+
+
+@t.test(120)
+def signals_to_the_whole_group_leave_it():
+    """As a terminal and `kill %1` send them: a program that handles them still has its server. ssh is in that group, since it
+    may have to ask."""
+    with t.Server() as server, fake_ssh() as ssh:
+        address, script = f"ssh://gpuhost{server.socket}", 'trap "" INT TERM HUP QUIT; exec "$0" poll'
+        with on_a_terminal(ssh, "run", "-s", address, "--", "sh", "-c", script, hold_program()) as (pid, terminal):
+            os.write(terminal, b"secret\n")
+            read_until(terminal, b"ready")
+            asked = ssh.calls()[0]["pid"]
+            t.equal(os.getpgid(asked), pid, "the group of ssh")
+            for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT):
+                os.killpg(pid, number)
+            os.write(terminal, b"\x03")
+            calls = server.status()["sessions"][0]["calls"]
+            t.wait_until(lambda: server.status()["sessions"][0]["calls"] > calls + 20, 10, "the program goes on")
+            t.check(not t.gone(asked) and not t.gone(pid), "ssh or the program has ended")
 
 
 @t.test(120)
