@@ -3,6 +3,7 @@
 """What one program may take of the server's machine, and what all of a peer and all together may: docs/inside/limits.md."""
 
 import contextlib
+import os
 import pathlib
 import socket
 import struct
@@ -218,6 +219,32 @@ def who_is_idle_for_too_long_ends():
         t.wait_until(lambda: len(server.status()["sessions"]) == 2, 10, "the others are there")
         shown = [session["limits"]["session-idle"] for session in server.status()["sessions"]]
         t.check(all(one["used"] < one["limit"] == 5 for one in shown), f"the status shows {shown}")
+
+
+def nices(worker):
+    """The nice values of a process's threads."""
+    found = set()
+    for task in pathlib.Path(f"/proc/{worker}/task").iterdir():
+        with contextlib.suppress(FileNotFoundError):
+            found.add(int((task / "stat").read_text().rsplit(")", 1)[1].split()[16]))
+    return found
+
+
+@t.test(trees=BOTH)
+def peers_share_the_cores():
+    """M2: with each session of its own a peer had more of the cores. Where nobody else is, nobody yields."""
+    own = os.getpriority(os.PRIO_PROCESS, 0)
+    with t.Server() as server, contextlib.ExitStack() as stack:
+        for _ in range(3):
+            stack.enter_context(raw.Client(server).begin())
+        workers = [session["worker_pid"] for session in sorted(server.status()["sessions"], key=lambda one: one["id"])]
+        time.sleep(2)  # two looks
+        t.equal([nices(worker) for worker in workers], [{own}] * 3, "the nice values of a peer that is alone")
+        other = stack.enter_context(socket.create_connection(("127.0.0.1", server.port()), 60 * t.SLOW))
+        other.sendall(raw.hello())
+        t.wait_until(lambda: [nices(worker) for worker in workers] == [{min(own + n, 19)} for n in (0, 3, 5)], 20, "a peer's later sessions yield")
+        shown = sorted((session["id"], session["nice"]) for session in server.status()["sessions"])
+        t.equal([nice for _, nice in shown], [0, 3, 5, 0], "the nice values that the status shows")
 
 
 @t.test(trees=BOTH)

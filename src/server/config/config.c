@@ -66,6 +66,9 @@ static const struct option_entry entries[] = {
      "Compute capability that they report (12.1)."},
     {"soft-threads", 0, KIND_COUNT, FOR_WORKER, AT(soft_threads), 1024, "N",
      "Threads that run their kernels (all cores)."},
+    {"soft-fair", 0, KIND_COUNT, 0, AT(soft_fair), 1, "0|1",
+     "1: where several peers have programs, each further program of a peer has less of the\n"
+     "cores: the second half of the first's, the third a third (1)."},
     {"soft-strict", 0, KIND_COUNT, FOR_WORKER, AT(soft_strict), 1, "0|1",
      "1: they make callers wait wherever NVIDIA's driver may; for tests (0)."},
     {"idle-workers", 0, KIND_COUNT, 0, AT(idle_workers), 64, "N",
@@ -169,6 +172,7 @@ void tows_config_defaults(struct tows_config *config)
 {
     memset(config, 0, sizeof *config);
     config->soft_devices = 1;
+    config->soft_fair = 1;
     config->idle_workers = 1;
     config->max_sessions = 256;
     config->places = 1024;

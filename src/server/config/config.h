@@ -28,6 +28,7 @@ struct tows_config {
     uint64_t soft_memory;     /* bytes; 0: the backend chooses */
     uint64_t soft_capability; /* 121 = 12.1; 0: the backend chooses */
     uint64_t soft_threads;    /* 0: all cores */
+    uint64_t soft_fair;       /* 1: peers share the cores, see usage.c */
     uint64_t soft_strict;     /* 1: waits where NVIDIA's driver may */
     uint64_t idle_workers;
     uint64_t max_sessions;

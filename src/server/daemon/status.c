@@ -51,6 +51,7 @@ static void write_session(struct tow_json *json, const struct tows_worker *worke
     tow_json_u64(json, "bytes_out", stats->bytes_out);
     tow_json_f64(json, "age_s", seconds_since(worker->since_ns));
     tow_json_i64(json, "worker_pid", worker->pid);
+    tow_json_i64(json, "nice", worker->usage.nice);
     tow_json_object(json, "limits");
     write_limit(json, "session-memory", worker->usage.host, config->session_memory);
     write_limit(json, "session-idle", tows_usage_idle(worker), config->session_idle);

@@ -2,12 +2,14 @@
 /* Reads /proc and the files of control groups. */
 #include "server/pool/machine.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -136,4 +138,21 @@ int tows_machine_look(pid_t pid, struct tows_machine_process *ret_process)
     snprintf(path, sizeof path, "/proc/%d/fd", (int)pid);
     ret_process->descriptors = stat(path, &status) == 0 ? (unsigned)status.st_size : 0;
     return 0;
+}
+
+void tows_machine_yield(pid_t pid, int nice)
+{
+    char path[64];
+    snprintf(path, sizeof path, "/proc/%d/task", (int)pid);
+    DIR *folder = opendir(path);
+    if (folder == NULL) {
+        return;
+    }
+    for (struct dirent *entry; (entry = readdir(folder)) != NULL;) {
+        long thread = strtol(entry->d_name, NULL, 10);
+        if (thread > 0) {
+            setpriority(PRIO_PROCESS, (id_t)thread, nice);
+        }
+    }
+    closedir(folder);
 }

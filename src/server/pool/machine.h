@@ -24,4 +24,8 @@ struct tows_machine_process {
 /* 0, or why /proc does not tell; a process that has ended holds nothing. */
 int tows_machine_look(pid_t pid, struct tows_machine_process *ret_process);
 
+/* Gives all threads of a process of ours this nice value; they can be given less time, never more.
+ */
+void tows_machine_yield(pid_t pid, int nice);
+
 #endif

@@ -3,6 +3,8 @@
 #include "server/pool/usage.h"
 
 #include <stdio.h>
+#include <string.h>
+#include <sys/resource.h>
 
 #include "base/clock.h"
 #include "base/log.h"
@@ -229,6 +231,61 @@ static void end_idle(struct tows_worker_pool *pool)
     }
 }
 
+/* ---- processors, for kernels of the software GPU ---- */
+
+/* Which of its peer's sessions it is, the oldest being the first. */
+static unsigned rank_of(const struct tows_worker_pool *pool, const struct tows_worker *worker)
+{
+    unsigned rank = 1;
+    for (const struct tows_worker *other = pool->workers; other != NULL; other = other->next) {
+        rank += is_counted(other) && other->session < worker->session &&
+                tows_who_same(&other->who, &worker->who);
+    }
+    return rank;
+}
+
+/* The kernel gives a thread of nice n+1 four fifths of what one of nice n gets: the rank-th session
+ * of a peer is to have a rank-th of the first. */
+static int nice_of(unsigned rank)
+{
+    int nice = 0;
+    for (double share = rank; share > 1.12 && nice < PRIO_MAX - 1; share /= 1.25) {
+        nice++;
+    }
+    return nice;
+}
+
+static bool has_several_peers(const struct tows_worker_pool *pool)
+{
+    const struct tows_worker *first = NULL;
+    for (const struct tows_worker *worker = pool->workers; worker != NULL; worker = worker->next) {
+        if (is_counted(worker) && first == NULL) {
+            first = worker;
+        } else if (is_counted(worker) && !tows_who_same(&first->who, &worker->who)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Who has many sessions does not get most of the cores while others want some: each further session
+ * of a peer yields more. It cannot be taken back; where nobody else wants them it costs nothing. */
+static void share_processors(struct tows_worker_pool *pool)
+{
+    if (pool->config->soft_fair == 0 || strcmp(pool->backend, "soft") != 0 ||
+        !has_several_peers(pool)) {
+        return;
+    }
+    int own = getpriority(PRIO_PROCESS, 0);
+    for (struct tows_worker *worker = pool->workers; worker != NULL; worker = worker->next) {
+        int nice = is_counted(worker) ? nice_of(rank_of(pool, worker)) : 0;
+        if (nice > worker->usage.nice) {
+            worker->usage.nice = nice;
+            tows_machine_yield(worker->pid, own + nice < PRIO_MAX ? own + nice : PRIO_MAX - 1);
+        }
+    }
+}
+
 /* ---- threads ---- */
 
 uint64_t tows_usage_threads(const struct tows_worker_pool *pool)
@@ -263,6 +320,7 @@ bool tows_usage_look(struct tows_worker_pool *pool)
         }
     }
     tows_usage_allow_threads(pool);
+    share_processors(pool);
     end_idle(pool);
     end_those_alone(pool);
     end_those_together(pool);

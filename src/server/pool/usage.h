@@ -24,6 +24,7 @@ struct tows_usage {
     unsigned threads, descriptors;
     uint64_t seen;    /* calls and bytes of the client's until then */
     int64_t moved_ns; /* when the client last wanted something, as far as was looked; 0: never */
+    int nice;         /* that its threads were given, beyond the listener's own */
     unsigned quiet;   /* looks in a row at which there were no new ones */
     int64_t look_ns;  /* when it is looked at though there are none */
 };
