@@ -1,11 +1,20 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Servers that do what no server does: the client loses them, and neither writes nor runs what it should not."""
+"""Servers that do what no server does: the client loses them, and neither writes nor runs what it should not.
 
+    test_rogue.py search SECONDS [SEED]    tries changes at random for so long; TOWLINE_BUILD names the build
+
+The test of changes at random has a seed that is made of the commit's name, so that every commit tries others.
+"""
+
+import collections
 import pathlib
+import random
 import struct
+import subprocess
 import sys
 import tempfile
+import time
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "lib"))
 import rawclient as raw  # noqa: E402
@@ -184,5 +193,78 @@ def managed_memory_is_not_mapped_where_another_server_has_addresses():
         t.equal(out, "refused; intact", err)
 
 
+class Random:
+    """A server some of whose frames are changed, said again, or late. Each is of a length that is true, and none is left out:
+    what is never answered is waited for."""
+
+    def __init__(self, server, kind, seed):
+        self.chance, self.old, self.kept, self.seen = random.Random(seed), collections.deque(maxlen=50), [], 0
+        self.often, self.done = self.chance.choice((0.01, 0.05, 0.3)), []
+        self.proxy = rogue.Rogue(server, kind, self.change)
+
+    def flip(self, frame):
+        changed = bytearray(frame)
+        for _ in range(self.chance.choice((1, 1, 4))):
+            changed[self.chance.randrange(8, min(len(frame), 64))] ^= 1 << self.chance.randrange(8)
+        return [bytes(changed)]
+
+    def fill(self, frame):
+        size = min(len(frame) - 16, 64)
+        return [frame[:16] + self.chance.randbytes(size) + frame[16 + size:]]
+
+    def again(self, frame):
+        return [frame, frame]
+
+    def older(self, frame):
+        return [self.chance.choice(self.old or [frame]), frame]
+
+    def hold(self, frame):
+        if rogue.kind_of(frame) != rogue.DATA:
+            return [frame]
+        self.kept.append(frame)  # until a reply comes, as one does
+        return []
+
+    def change(self, frame, line):
+        self.seen += 1
+        if self.seen < 4 or line > 0:  # a server that is none is no server
+            return [frame]
+        frames = [frame]
+        if self.chance.random() < self.often:
+            way = self.chance.choice((self.flip, self.fill, self.again, self.older, self.hold))
+            self.done.append(way.__name__)
+            frames = way(frame)
+        self.old.append(frame)
+        if rogue.kind_of(frame) == rogue.REPLY and self.kept:
+            frames, self.kept = frames + self.kept, []
+        return frames
+
+
+def commit_seed():
+    """Another number for each commit; 0 where there is no history."""
+    done = subprocess.run(["git", "-c", "safe.directory=*", "-C", str(t.ROOT), "rev-parse", "HEAD"], capture_output=True, text=True)
+    return int(done.stdout.strip()[:8], 16) << 16 if done.returncode == 0 else 0
+
+
+def search(seed, sessions=None, seconds=None):
+    end, number, outcomes = time.monotonic() + (seconds or 0), 0, collections.Counter()
+    with t.Server() as server:
+        while number < sessions if sessions else time.monotonic() < end:
+            wrong = Random(server, KINDS[number % 2], seed + number)
+            with wrong.proxy as proxy:
+                out, err = victim(proxy.address, "anything", env={"TOWLINE_LANES": "1"})
+            t.check(out in ("intact; not too often", "no context"), f"seed {seed + number}, {KINDS[number % 2]}: {out}\n{wrong.done}\n{err}")
+            outcomes["lost" if "is lost" in err else out] += 1
+            number += 1
+    print(f"{number} sessions from seed {seed} on: {dict(outcomes)}")
+
+
+@t.test(240, trees=BOTH)
+def changes_at_random_write_and_run_nothing():
+    search(commit_seed(), sessions=8)
+
+
 if __name__ == "__main__":
-    t.main()
+    if sys.argv[1:2] == ["search"]:
+        search(int(sys.argv[3]) if len(sys.argv) > 3 else random.getrandbits(31), seconds=float(sys.argv[2]))
+    else:
+        t.main()

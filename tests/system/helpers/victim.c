@@ -110,7 +110,7 @@ static int nested(void)
 
 /* ---- downloads ---- */
 
-enum { DOWNLOAD = 1 << 20 };
+enum { DOWNLOAD = 1 << 20, PAGE = 4096, PAGES = 8, MANAGED = PAGES * PAGE };
 
 static int holds(const uint8_t *bytes, size_t size, uint8_t value)
 {
@@ -167,9 +167,134 @@ static int download_registered(void)
     return download(0, 1);
 }
 
-/* ---- managed memory ---- */
+/* ---- whatever the server says ---- */
 
-enum { PAGE = 4096, PAGES = 8, MANAGED = PAGES * PAGE };
+enum { GUARD = 4096, ROUNDS = 3, GIVEN_MAX = 64 };
+
+/* Memory that is CUDA's while a copy is under way, between pages that never are. */
+struct given {
+    uint8_t *bytes;
+    size_t size;
+};
+static struct given given[GIVEN_MAX];
+static unsigned given_count;
+static atomic_int turns[ROUNDS * FUNCTIONS];
+
+static uint8_t *give(size_t size)
+{
+    uint8_t *at =
+        mmap(NULL, size + 2 * GUARD, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    memset(at, 0x33, size + 2 * GUARD);
+    given[given_count++] = (struct given){at + GUARD, size};
+    return at + GUARD;
+}
+
+/* The call that it was given to has returned. */
+static void take_back(uint8_t *bytes, size_t size)
+{
+    memset(bytes, 0x11, size);
+}
+
+static int all_intact(void)
+{
+    int intact = 1;
+    for (unsigned i = 0; i < given_count; i++) {
+        const struct given *g = &given[i];
+        intact &= holds(g->bytes - GUARD, GUARD, 0x33) && holds(g->bytes, g->size, 0x11) &&
+                  holds(g->bytes + g->size, GUARD, 0x33);
+    }
+    return intact;
+}
+
+static void copies(CUdeviceptr device)
+{
+    const size_t sizes[] = {100, 60000, DOWNLOAD};
+    for (unsigned i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
+        uint8_t *host = give(sizes[i]);
+        cuMemcpyDtoH(host, device, sizes[i]);
+        take_back(host, sizes[i]);
+    }
+    uint8_t *rows = give(DOWNLOAD);
+    CUDA_MEMCPY2D copy = {.srcMemoryType = CU_MEMORYTYPE_DEVICE,
+                          .dstMemoryType = CU_MEMORYTYPE_HOST,
+                          .srcDevice = device,
+                          .dstHost = rows,
+                          .srcPitch = 1024,
+                          .dstPitch = 1024,
+                          .WidthInBytes = 1000,
+                          .Height = DOWNLOAD / 1024};
+    cuMemcpy2D(&copy);
+    take_back(rows, DOWNLOAD);
+    uint8_t *locked = give(DOWNLOAD);
+    cuMemHostRegister(locked, DOWNLOAD, 0);
+    cuMemcpyDtoHAsync(locked, device, DOWNLOAD, NULL);
+    cuMemcpyDtoHAsync(locked, device, DOWNLOAD / 2, NULL);
+    cuStreamSynchronize(NULL);
+    cuMemHostUnregister(locked);
+    take_back(locked, DOWNLOAD);
+}
+
+static void managed_and_names(CUdeviceptr device)
+{
+    CUdeviceptr memory = 0;
+    if (cuMemAllocManaged(&memory, MANAGED + 100, CU_MEM_ATTACH_GLOBAL) == CUDA_SUCCESS) {
+        memset((void *)memory, 0x22, MANAGED + 100);
+        cuMemsetD8(memory, 0x44, MANAGED);
+        cuCtxSynchronize();
+        cuMemFree(memory);
+    }
+    uint8_t *name = give(64), *words = give(64);
+    cuDeviceGetName((char *)name, 64, 0);
+    cuPointerGetAttribute(words, CU_POINTER_ATTRIBUTE_DEVICE_POINTER, device);
+    cuMemGetInfo((size_t *)words, (size_t *)(words + 8));
+    take_back(name, 64);
+    take_back(words, 64);
+}
+
+/* Each has one turn; that of a graph one for each launch. */
+static void put_functions(atomic_int *at)
+{
+    CUgraph graph;
+    CUgraphNode node;
+    CUgraphExec exec;
+    CUDA_HOST_NODE_PARAMS params = {.fn = count, .userData = &at[2]};
+    cuLaunchHostFunc(NULL, count, &at[0]);
+    cuLaunchHostFunc(NULL, count, &at[1]);
+    if (cuGraphCreate(&graph, 0) == CUDA_SUCCESS &&
+        cuGraphAddHostNode(&node, graph, NULL, 0, &params) == CUDA_SUCCESS &&
+        cuGraphInstantiate(&exec, graph, 0) == CUDA_SUCCESS) {
+        cuGraphLaunch(exec, NULL);
+    }
+    cuCtxSynchronize();
+}
+
+static int anything(void)
+{
+    CUdeviceptr device = 0;
+    for (int i = 0; i < ROUNDS; i++) {
+        cuMemAlloc(&device, DOWNLOAD);
+        cuMemsetD8(device, 0x77, DOWNLOAD);
+        copies(device);
+        managed_and_names(device);
+        put_functions(&turns[i * FUNCTIONS]);
+    }
+    for (int i = 0; i < 3; i++) {
+        cuCtxSynchronize();
+        usleep(10000);
+    }
+    int often = 0;
+    for (int i = 0; i < ROUNDS; i++) {
+        for (int j = 0; j < FUNCTIONS; j++) {
+            /* A graph's function may have the turns of later graphs. */
+            often |= atomic_load(&turns[i * FUNCTIONS + j]) > (j < 2 ? 1 : ROUNDS - i);
+        }
+    }
+    printf("%s; %s\n", all_intact() ? "intact" : "changed", often ? "too often" : "not too often");
+    fflush(stdout);
+    _exit(0); /* the end of a program may wait for what a server says */
+}
+
+/* ---- managed memory ---- */
 
 static const char *wish; /* the file that says where the server is to name memory next */
 
@@ -251,6 +376,14 @@ int main(int argc, char **argv)
         {"registered", download_registered},
     };
     CUcontext context;
+    if (argc > 1 && strcmp(argv[1], "anything") == 0) {
+        if (cuInit(0) != CUDA_SUCCESS || cuDevicePrimaryCtxRetain(&context, 0) != CUDA_SUCCESS) {
+            puts("no context");
+            return 0;
+        }
+        cuCtxSetCurrent(context);
+        return anything();
+    }
     CHECK(cuInit(0));
     CHECK(cuDevicePrimaryCtxRetain(&context, 0));
     CHECK(cuCtxSetCurrent(context));
