@@ -260,6 +260,7 @@ void tow_sha256_of(const void *bytes, size_t n, uint8_t ret_digest[TOW_SHA256_SI
     tow_sha256_init(&sha);
     tow_sha256_update(&sha, bytes, n);
     tow_sha256_final(&sha, ret_digest);
+    explicit_bzero(&sha, sizeof sha); /* it may have been a secret */
 }
 
 void tow_sha256_hex(const uint8_t digest[TOW_SHA256_SIZE], char ret_text[2 * TOW_SHA256_SIZE + 1])
@@ -270,4 +271,43 @@ void tow_sha256_hex(const uint8_t digest[TOW_SHA256_SIZE], char ret_text[2 * TOW
         ret_text[2 * i + 1] = digits[digest[i] & 15];
     }
     ret_text[2 * TOW_SHA256_SIZE] = '\0';
+}
+
+void tow_hmac_sha256(const void *key, size_t key_size, const void *bytes, size_t n,
+                     uint8_t ret_mac[TOW_SHA256_SIZE])
+{
+    struct tow_sha256 sha;
+    uint8_t block[64] = {0}, inner[TOW_SHA256_SIZE];
+    if (key_size > sizeof block) {
+        tow_sha256_of(key, key_size, block);
+    } else {
+        memcpy(block, key, key_size);
+    }
+    for (size_t i = 0; i < sizeof block; i++) {
+        block[i] ^= 0x36;
+    }
+    tow_sha256_init(&sha);
+    tow_sha256_update(&sha, block, sizeof block);
+    tow_sha256_update(&sha, bytes, n);
+    tow_sha256_final(&sha, inner);
+    for (size_t i = 0; i < sizeof block; i++) {
+        block[i] ^= 0x36 ^ 0x5c;
+    }
+    tow_sha256_init(&sha);
+    tow_sha256_update(&sha, block, sizeof block);
+    tow_sha256_update(&sha, inner, sizeof inner);
+    tow_sha256_final(&sha, ret_mac);
+    /* Keys are secrets, and so is what was made of them. */
+    explicit_bzero(block, sizeof block);
+    explicit_bzero(inner, sizeof inner);
+    explicit_bzero(&sha, sizeof sha);
+}
+
+bool tow_hash_equal(const uint8_t one[TOW_SHA256_SIZE], const uint8_t other[TOW_SHA256_SIZE])
+{
+    uint8_t differs = 0;
+    for (size_t i = 0; i < TOW_SHA256_SIZE; i++) {
+        differs |= one[i] ^ other[i];
+    }
+    return differs == 0;
 }

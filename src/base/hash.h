@@ -4,6 +4,7 @@
 #ifndef TOW_BASE_HASH_H
 #define TOW_BASE_HASH_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -22,6 +23,13 @@ void tow_sha256_of(const void *bytes, size_t n, uint8_t ret_digest[TOW_SHA256_SI
 
 /* 64 lower-case hexadecimal digits and a NUL. */
 void tow_sha256_hex(const uint8_t digest[TOW_SHA256_SIZE], char ret_text[2 * TOW_SHA256_SIZE + 1]);
+
+/* HMAC-SHA-256 (RFC 2104) of `n` bytes under a key of any length. */
+void tow_hmac_sha256(const void *key, size_t key_size, const void *bytes, size_t n,
+                     uint8_t ret_mac[TOW_SHA256_SIZE]);
+
+/* Looks at all bytes in any case: how long it takes tells nothing. */
+bool tow_hash_equal(const uint8_t one[TOW_SHA256_SIZE], const uint8_t other[TOW_SHA256_SIZE]);
 
 /* The portable code, whatever the processor has: for tests that compare. */
 void tow_sha256_force_portable(int on);

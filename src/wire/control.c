@@ -5,10 +5,10 @@
 const char *tow_control_name(uint16_t kind)
 {
     static const char *const names[] = {
-        "HELLO",          "WELCOME", "REFUSE", "REPLY",  "CALLBACK", "CALLBACK_DONE",
-        "PRINT",          "DATA",    "CREDIT", "BYE",    "NOTICE",   "THREAD_EXIT",
-        "STATUS",         "REPORT",  "MIRROR", "LANE",   "SIDE",     "FENCE",
-        "CALLBACK_BYTES", "FETCH",   "DONE",   "FORGET",
+        "HELLO",  "WELCOME",   "REFUSE", "REPLY",  "CALLBACK",       "CALLBACK_DONE", "PRINT",
+        "DATA",   "CREDIT",    "BYE",    "NOTICE", "THREAD_EXIT",    "STATUS",        "REPORT",
+        "MIRROR", "LANE",      "SIDE",   "FENCE",  "CALLBACK_BYTES", "FETCH",         "DONE",
+        "FORGET", "CHALLENGE", "PROOF",  "PROVED",
     };
     size_t index = (size_t)kind - TOW_CONTROL_FIRST;
     return kind >= TOW_CONTROL_FIRST && index < sizeof names / sizeof *names ? names[index] : NULL;
@@ -524,6 +524,83 @@ int tow_lane_decode(const void *at, const struct tow_frame *frame, struct tow_la
         return -EPROTO;
     }
     *ret_lane = lane;
+    return 0;
+}
+
+/* ---- CHALLENGE, PROOF, PROVED ---- */
+
+int tow_challenge_encode(const struct tow_challenge *challenge, void *at, size_t size,
+                         uint32_t *ret_length)
+{
+    struct tow_enc enc = tow_frame_begin(at, control_bounded(size));
+    tow_enc_u32(&enc, TOW_MAGIC);
+    tow_enc_align(&enc, 8);
+    tow_enc_bytes(&enc, challenge->nonce, sizeof challenge->nonce);
+    return control_finish(&enc, at, TOW_CONTROL_CHALLENGE, ret_length);
+}
+
+int tow_challenge_decode(const void *at, const struct tow_frame *frame,
+                         struct tow_challenge *ret_challenge)
+{
+    struct tow_dec dec = tow_frame_body(at, frame);
+    struct tow_challenge challenge;
+    uint32_t magic = tow_dec_u32(&dec);
+    tow_dec_align(&dec, 8);
+    tow_dec_copy(&dec, challenge.nonce, sizeof challenge.nonce);
+    if (dec.bad || frame->kind != TOW_CONTROL_CHALLENGE || magic != TOW_MAGIC) {
+        return -EPROTO;
+    }
+    *ret_challenge = challenge;
+    return 0;
+}
+
+int tow_proof_encode(const struct tow_proof *proof, void *at, size_t size, uint32_t *ret_length)
+{
+    struct tow_enc enc = tow_frame_begin(at, control_bounded(size));
+    tow_enc_u32(&enc, TOW_MAGIC);
+    tow_enc_align(&enc, 8);
+    tow_enc_u64(&enc, proof->id);
+    tow_enc_bytes(&enc, proof->nonce, sizeof proof->nonce);
+    tow_enc_bytes(&enc, proof->proof, sizeof proof->proof);
+    return control_finish(&enc, at, TOW_CONTROL_PROOF, ret_length);
+}
+
+int tow_proof_decode(const void *at, const struct tow_frame *frame, struct tow_proof *ret_proof)
+{
+    struct tow_dec dec = tow_frame_body(at, frame);
+    struct tow_proof proof;
+    uint32_t magic = tow_dec_u32(&dec);
+    tow_dec_align(&dec, 8);
+    proof.id = tow_dec_u64(&dec);
+    tow_dec_copy(&dec, proof.nonce, sizeof proof.nonce);
+    tow_dec_copy(&dec, proof.proof, sizeof proof.proof);
+    if (dec.bad || frame->kind != TOW_CONTROL_PROOF || magic != TOW_MAGIC) {
+        return -EPROTO;
+    }
+    *ret_proof = proof;
+    return 0;
+}
+
+int tow_proved_encode(const struct tow_proved *proved, void *at, size_t size, uint32_t *ret_length)
+{
+    struct tow_enc enc = tow_frame_begin(at, control_bounded(size));
+    tow_enc_u32(&enc, TOW_MAGIC);
+    tow_enc_align(&enc, 8);
+    tow_enc_bytes(&enc, proved->answer, sizeof proved->answer);
+    return control_finish(&enc, at, TOW_CONTROL_PROVED, ret_length);
+}
+
+int tow_proved_decode(const void *at, const struct tow_frame *frame, struct tow_proved *ret_proved)
+{
+    struct tow_dec dec = tow_frame_body(at, frame);
+    struct tow_proved proved;
+    uint32_t magic = tow_dec_u32(&dec);
+    tow_dec_align(&dec, 8);
+    tow_dec_copy(&dec, proved.answer, sizeof proved.answer);
+    if (dec.bad || frame->kind != TOW_CONTROL_PROVED || magic != TOW_MAGIC) {
+        return -EPROTO;
+    }
+    *ret_proved = proved;
     return 0;
 }
 

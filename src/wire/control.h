@@ -10,6 +10,7 @@
 #define TOW_WIRE_CONTROL_H
 
 #include "wire/frame.h"
+#include "wire/login.h"
 #include "wire/token.h"
 
 /* "TOWL": the first word of the body of HELLO, WELCOME and REFUSE. */
@@ -22,6 +23,7 @@
 #define TOW_CAN_LANES 1u   /* the client may add connections, if it is told the key */
 #define TOW_CAN_OUTLAST 2u /* the server hangs up behind a BYE when the worker has ended */
 #define TOW_CAN_SILENCE 4u /* the client knows TOW_NOTICE_SILENCE */
+#define TOW_CAN_LOGIN 8u   /* the client answers a CHALLENGE */
 
 /* A function and the hash of what travels for it. */
 struct tow_travel {
@@ -246,6 +248,36 @@ struct tow_lane {
 int tow_lane_encode(const struct tow_lane *lane, void *at, size_t size, uint32_t *ret_length);
 int tow_lane_decode(const void *at, const struct tow_frame *frame, struct tow_lane *ret_lane);
 
+/* A server that demands a token answers the first frame of a client that can log in
+ * (TOW_CAN_LOGIN, TOW_STATUS_LOGIN) with CHALLENGE. wire/login.h has what is in these. */
+struct tow_challenge {
+    uint8_t nonce[TOW_LOGIN_SIZE];
+};
+
+int tow_challenge_encode(const struct tow_challenge *challenge, void *at, size_t size,
+                         uint32_t *ret_length);
+int tow_challenge_decode(const void *at, const struct tow_frame *frame,
+                         struct tow_challenge *ret_challenge);
+
+struct tow_proof {
+    uint64_t id; /* of the token */
+    uint8_t nonce[TOW_LOGIN_SIZE];
+    uint8_t proof[TOW_LOGIN_SIZE];
+};
+
+/* What a PROOF frame has in all. */
+#define TOW_PROOF_LENGTH (TOW_FRAME_HEADER + 16u + 2u * TOW_LOGIN_SIZE)
+
+int tow_proof_encode(const struct tow_proof *proof, void *at, size_t size, uint32_t *ret_length);
+int tow_proof_decode(const void *at, const struct tow_frame *frame, struct tow_proof *ret_proof);
+
+struct tow_proved {
+    uint8_t answer[TOW_LOGIN_SIZE]; /* the server's own proof */
+};
+
+int tow_proved_encode(const struct tow_proved *proved, void *at, size_t size, uint32_t *ret_length);
+int tow_proved_decode(const void *at, const struct tow_frame *frame, struct tow_proved *ret_proved);
+
 struct tow_credit {
     uint64_t commands; /* total bytes of commands taken since the session began */
     uint64_t data;     /* the same for bulk payload */
@@ -288,8 +320,9 @@ enum {
     TOW_STATUS_PRESENT = 2,
     /* Orders, of those who may. The report has their name and nothing else; one of a server that
      * does not know them has everything. */
-    TOW_STATUS_END = 4,   /* end a session: "end" is its number */
-    TOW_STATUS_DRAIN = 8, /* serve no new programs: "drain" is how many sessions there are */
+    TOW_STATUS_END = 4,    /* end a session: "end" is its number */
+    TOW_STATUS_DRAIN = 8,  /* serve no new programs: "drain" is how many sessions there are */
+    TOW_STATUS_LOGIN = 16, /* whoever asks answers a CHALLENGE */
 };
 
 struct tow_status {

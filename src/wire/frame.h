@@ -39,6 +39,9 @@ enum tow_control {
     TOW_CONTROL_FETCH = 0xf013,  /* client, on the side line: what the worker has at an address */
     TOW_CONTROL_DONE = 0xf014,   /* server: events and streams that the client awaits */
     TOW_CONTROL_FORGET = 0xf015, /* client: an export whose descriptors are all closed */
+    TOW_CONTROL_CHALLENGE = 0xf016, /* server: a login is needed first */
+    TOW_CONTROL_PROOF = 0xf017,     /* client: of its token */
+    TOW_CONTROL_PROVED = 0xf018,    /* server: it is right; the client says its first frame again */
 };
 
 struct tow_frame {

@@ -56,7 +56,8 @@ static int allowed_first(enum tow_role role, uint16_t kind)
     if (role == TOW_ROLE_SERVER) {
         return kind == TOW_CONTROL_HELLO || kind == TOW_CONTROL_STATUS || kind == TOW_CONTROL_LANE;
     }
-    return kind == TOW_CONTROL_WELCOME || kind == TOW_CONTROL_REFUSE || kind == TOW_CONTROL_REPORT;
+    return kind == TOW_CONTROL_WELCOME || kind == TOW_CONTROL_REFUSE ||
+           kind == TOW_CONTROL_REPORT || kind == TOW_CONTROL_CHALLENGE;
 }
 
 int tow_handshake_sniff(enum tow_role role, const void *bytes, size_t n, const char *peer,

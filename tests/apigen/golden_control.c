@@ -151,6 +151,25 @@ static void session(void)
                            back.key[0] == value.key[0] && back.key[1] == 9);
     }
     {
+        static const struct tow_challenge value = {.nonce = {1, 2, 3}};
+        struct tow_challenge back = {0};
+        THERE_AND_BACK("CHALLENGE", challenge);
+        expect("CHALLENGE", memcmp(&back, &value, sizeof back) == 0);
+    }
+    {
+        static const struct tow_proof value = {
+            .id = 0x1122334455667788u, .nonce = {4, 5}, .proof = {6, 7}};
+        struct tow_proof back = {0};
+        THERE_AND_BACK("PROOF", proof);
+        expect("PROOF", memcmp(&back, &value, sizeof back) == 0);
+    }
+    {
+        static const struct tow_proved value = {.answer = {8, 9}};
+        struct tow_proved back = {0};
+        THERE_AND_BACK("PROVED", proved);
+        expect("PROVED", memcmp(&back, &value, sizeof back) == 0);
+    }
+    {
         static const struct tow_credit value = {0x10000, 0x123456789abcu};
         struct tow_credit back = {0};
         THERE_AND_BACK("CREDIT", credit);

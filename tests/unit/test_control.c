@@ -25,6 +25,9 @@ union message {
     struct tow_bye bye;
     struct tow_notice notice;
     struct tow_lane lane;
+    struct tow_challenge challenge;
+    struct tow_proof proof;
+    struct tow_proved proved;
     struct tow_status status;
     struct tow_report report;
 };
@@ -57,6 +60,9 @@ WRAP(credit)
 WRAP(bye)
 WRAP(notice)
 WRAP(lane)
+WRAP(challenge)
+WRAP(proof)
+WRAP(proved)
 WRAP(status)
 WRAP(report)
 
@@ -196,6 +202,27 @@ static const struct sample {
      .needed = 48,
      .golden = "300000000ff000000000000000000000544f574c030000004d00000000000000"
                "08070605040302010900000000000000"},
+    {.name = "CHALLENGE",
+     OPS(challenge),
+     .message.challenge = {.nonce = {[0] = 10, [31] = 11}},
+     .needed = 56,
+     .golden = "3800000016f000000000000000000000544f574c00000000"
+               "0a0000000000000000000000000000000000000000000000000000000000000b"},
+    {.name = "PROOF",
+     OPS(proof),
+     .message.proof = {.id = 0x0102030405060708u,
+                       .nonce = {[0] = 10, [31] = 11},
+                       .proof = {[0] = 10, [31] = 11}},
+     .needed = 96,
+     .golden = "6000000017f000000000000000000000544f574c000000000807060504030201"
+               "0a0000000000000000000000000000000000000000000000000000000000000b"
+               "0a0000000000000000000000000000000000000000000000000000000000000b"},
+    {.name = "PROVED",
+     OPS(proved),
+     .message.proved = {.answer = {[0] = 10, [31] = 11}},
+     .needed = 56,
+     .golden = "3800000018f000000000000000000000544f574c00000000"
+               "0a0000000000000000000000000000000000000000000000000000000000000b"},
     {.name = "STATUS",
      OPS(status),
      .message.status = {.topics = 0},

@@ -57,10 +57,67 @@ static void pieces_and_processors_do_not_matter(void **state)
     tow_sha256_force_portable(0);
 }
 
+static void check_mac(const void *key, size_t key_size, const void *bytes, size_t n,
+                      const char *expected)
+{
+    uint8_t mac[TOW_SHA256_SIZE];
+    char hex[2 * TOW_SHA256_SIZE + 1];
+    tow_hmac_sha256(key, key_size, bytes, n, mac);
+    tow_sha256_hex(mac, hex);
+    hex[strlen(expected)] = '\0'; /* one of the vectors is cut short */
+    assert_string_equal(hex, expected);
+}
+
+/* RFC 4231, 4.2 to 4.8. */
+static void known_messages_have_their_known_macs(void **state)
+{
+    uint8_t key[131], data[50], count[25];
+    memset(key, 0x0b, 20);
+    check_mac(key, 20, "Hi There", 8,
+              "b0344c61d8db38535ca8afceaf0bf12b881dc200c9833da726e9376c2e32cff7");
+    check_mac("Jefe", 4, "what do ya want for nothing?", 28,
+              "5bdcc146bf60754e6a042426089575c75a003f089d2739839dec58b964ec3843");
+    memset(key, 0xaa, sizeof key);
+    memset(data, 0xdd, sizeof data);
+    check_mac(key, 20, data, sizeof data,
+              "773ea91e36800e46854db8ebd09181a72959098b3ef8c122d9635514ced565fe");
+    for (size_t i = 0; i < sizeof count; i++) {
+        count[i] = (uint8_t)(i + 1);
+    }
+    memset(data, 0xcd, sizeof data);
+    check_mac(count, sizeof count, data, sizeof data,
+              "82558a389a443c0ea4cc819899f2083a85f0faa3e578f8077a2e3ff46729665b");
+    uint8_t short_key[20];
+    memset(short_key, 0x0c, sizeof short_key);
+    check_mac(short_key, sizeof short_key, "Test With Truncation", 20,
+              "a3b6167473100ee06e0c796c2955552b");
+    static const char large_key[] = "Test Using Larger Than Block-Size Key - Hash Key First";
+    check_mac(key, sizeof key, large_key, strlen(large_key),
+              "60e431591ee0b67f0d8a26aacbf5b77f8e0bc6213728c5140546040f0ee37f54");
+    static const char large_data[] =
+        "This is a test using a larger than block-size key and a larger than block-size data. The "
+        "key needs to be hashed before being used by the HMAC algorithm.";
+    check_mac(key, sizeof key, large_data, strlen(large_data),
+              "9b09ffa71b942fcb27635fbcd5b0e944bfdc63644f0713938a7f51535c3a35e2");
+}
+
+static void digests_differ_in_any_bit(void **state)
+{
+    uint8_t one[TOW_SHA256_SIZE] = {7}, other[TOW_SHA256_SIZE] = {7};
+    assert_true(tow_hash_equal(one, other));
+    for (size_t bit = 0; bit < 8 * sizeof one; bit++) {
+        other[bit / 8] ^= (uint8_t)(1u << bit % 8);
+        assert_false(tow_hash_equal(one, other));
+        other[bit / 8] ^= (uint8_t)(1u << bit % 8);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(known_messages_have_their_known_digests),
+        cmocka_unit_test(known_messages_have_their_known_macs),
+        cmocka_unit_test(digests_differ_in_any_bit),
         cmocka_unit_test(pieces_and_processors_do_not_matter),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
