@@ -52,6 +52,8 @@ static void run_child(const char *bin_dir, const char *device, const char *dir, 
     if (device != NULL) {
         args[5] = device_flag;
     }
+    unsetenv("TOWLINE_TOKEN"); /* for servers of others */
+    unsetenv("TOWLINE_TOKEN_FILE");
     execv(path, args);
     dprintf(READY_FD, "failed %s cannot be started: %s\n", path, strerror(errno));
     _exit(127);

@@ -15,6 +15,7 @@
 #include "base/file.h"
 #include "transport/address.h"
 #include "transport/line.h"
+#include "transport/login.h"
 #include "wire/handshake.h"
 
 enum { CONFIG_FILE_MAX = 64 << 10 };
@@ -230,6 +231,20 @@ static int read_answer(struct tow_line *line, const char *address, int64_t deadl
     return -EPROTO;
 }
 
+/* A server that demands a token asks for it first. */
+static int log_in(struct tow_line *line, const char *address, const struct tow_preface *first,
+                  int64_t deadline_ns, char *why, size_t why_size)
+{
+    const uint8_t *at;
+    size_t available;
+    struct tow_frame frame;
+    if (tow_line_peek(line, TOW_FRAME_HEADER, deadline_ns, &at, &available) < 0 ||
+        tow_frame_read(at, &frame) < 0 || frame.kind != TOW_CONTROL_CHALLENGE) {
+        return 0; /* whoever reads the answer says what is wrong */
+    }
+    return tow_login_do(line, address, first, deadline_ns, why, why_size);
+}
+
 static int ask_once(const char *address, const struct tow_status *question, int64_t deadline_ns,
                     struct tow_buf *report, char *why, size_t why_size)
 {
@@ -239,14 +254,24 @@ static int ask_once(const char *address, const struct tow_status *question, int6
     if (error < 0) {
         return error;
     }
+    struct tow_status asked = *question;
+    _Alignas(8) uint8_t bytes[64];
     uint8_t *at;
     uint32_t length;
-    error = tow_line_reserve(line, 64, &at);
+    asked.topics |= TOW_STATUS_LOGIN;
+    error = tow_status_encode(&asked, bytes, sizeof bytes, &length);
     if (error == 0) {
-        error = tow_status_encode(question, at, 64, &length);
+        error = tow_line_reserve(line, length, &at);
     }
     if (error == 0) {
+        memcpy(at, bytes, length);
         tow_line_commit_now(line, length);
+        error =
+            log_in(line, address, &(struct tow_preface){bytes, length}, deadline_ns, why, why_size);
+        if (error < 0) {
+            tow_line_close(line);
+            return error;
+        }
         error = read_answer(line, address, deadline_ns, report, why, why_size);
     } else {
         snprintf(why, why_size, "%s: %s", address, strerror(-error));

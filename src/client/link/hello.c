@@ -31,11 +31,11 @@ int towc_hello_make(unsigned slot, bool lanes, struct tow_preface *ret_hello)
     snprintf(program, sizeof program, "%s", program_invocation_short_name);
     struct tow_hello hello = {.version_min = TOW_PROTOCOL_MIN,
                               .version_max = TOW_PROTOCOL_MAX,
-                              .capabilities = TOW_CAN_SILENCE | (lanes ? TOW_CAN_LANES : 0),
+                              .capabilities =
+                                  TOW_CAN_SILENCE | TOW_CAN_LOGIN | (lanes ? TOW_CAN_LANES : 0),
                               .pid = (uint32_t)getpid(),
                               .slot = slot,
                               .name = program,
-                              .token = getenv("TOWLINE_TOKEN"),
                               .release = TOWLINE_VERSION,
                               .functions = tow_travel_count,
                               .travels = tow_travels};

@@ -16,6 +16,7 @@
 #include "client/link/self.h"
 #include "client/link/share.h"
 #include "transport/lanes.h"
+#include "transport/login.h"
 #include "transport/transport.h"
 #include "wire/handshake.h"
 
@@ -92,17 +93,44 @@ static int peek_patiently(struct tow_line *line, size_t n, struct tow_patience *
     return error;
 }
 
+/* The kind of the server's first frame that does not ask for patience; its header is at ret_at. */
+static int hear_first(struct towc_link *link, struct tow_patience *patience, const uint8_t **ret_at,
+                      size_t *ret_available)
+{
+    int error = peek_patiently(link->line, TOW_FRAME_HEADER, patience, ret_at, ret_available);
+    while (error == 0 && takes_patience(link, *ret_at, patience->deadline_ns)) {
+        tow_patience_heard(patience);
+        error = peek_patiently(link->line, TOW_FRAME_HEADER, patience, ret_at, ret_available);
+    }
+    return error;
+}
+
+/* A server that demands a token asks for it before the welcome, or is not asked. */
+static int log_in(struct towc_link *link, const struct tow_preface *hello,
+                  struct tow_patience *patience, char *why, size_t why_size)
+{
+    const uint8_t *at = NULL;
+    size_t available = 0;
+    struct tow_frame frame;
+    if (hear_first(link, patience, &at, &available) < 0 || tow_frame_read(at, &frame) < 0 ||
+        frame.kind != TOW_CONTROL_CHALLENGE) {
+        return 0; /* whoever reads the welcome says what is wrong */
+    }
+    /* The listener answers, and may let a wrong token wait: it has the time of a silent server. */
+    tow_patience_heard(patience);
+    int error =
+        tow_login_do(link->line, link->address, hello, patience->deadline_ns, why, why_size);
+    tow_patience_heard(patience);
+    return error;
+}
+
 static int read_welcome(struct towc_link *link, struct tow_patience *patience, char *why,
                         size_t why_size)
 {
     const uint8_t *at = NULL;
     size_t available = 0;
     struct tow_frame frame;
-    int error = peek_patiently(link->line, TOW_FRAME_HEADER, patience, &at, &available);
-    while (error == 0 && takes_patience(link, at, patience->deadline_ns)) {
-        tow_patience_heard(patience);
-        error = peek_patiently(link->line, TOW_FRAME_HEADER, patience, &at, &available);
-    }
+    int error = hear_first(link, patience, &at, &available);
     if (error == -ETIMEDOUT) {
         explain_silence(link->address, patience, why, why_size);
         return error;
@@ -237,7 +265,8 @@ static int be_welcomed(struct towc_link *link, const struct tow_preface *hello,
         snprintf(why, why_size, "%s closed the connection at once; is it a towlined?",
                  link->address);
     } else {
-        error = read_welcome(link, patience, why, why_size);
+        error = log_in(link, hello, patience, why, why_size);
+        error = error < 0 ? error : read_welcome(link, patience, why, why_size);
     }
     bool closed = error == -ECONNRESET || error == -EPIPE;
     if (closed && tow_transport_explain(link->address, began_ns, why, why_size)) {

@@ -124,6 +124,11 @@ static const struct option_entry entries[] = {
     {"allow-anyone", 0, KIND_YES, 0, AT(allow_anyone), 1, NULL,
      "Whoever reaches a TCP port may use the GPU and run code on it. Without it towlined listens\n"
      "on unix sockets and on the loopback only."},
+    {"require-token", 0, KIND_YES, 0, AT(require_token), 1, NULL,
+     "Whoever comes over TCP must have a token; see towlined token --help."},
+    {"token-file", 0, KIND_TEXT, 0, AT(token_file), 0, "FILE",
+     "Where tokens are kept (/var/lib/towline/tokens as root, otherwise\n"
+     "~/.local/state/towline/tokens)."},
     {"heartbeat", 0, KIND_PATIENCE, FOR_WORKER, AT(heartbeat), 3600, "SECONDS",
      "How long a machine at the other end of a network may be silent before it is given up\n"
      "(20; at least 5; 0: for ever)."},

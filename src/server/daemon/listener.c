@@ -22,9 +22,9 @@
 #include "server/door/door.h"
 #include "server/door/pending_conn.h"
 #include "server/daemon/logging.h"
+#include "server/daemon/login.h"
 #include "server/daemon/status.h"
 #include "server/daemon/systemd.h"
-#include "server/login/allow.h"
 #include "server/walls/walls.h"
 #include "wire/control.h"
 
@@ -46,7 +46,7 @@ struct source {
 
 struct server {
     struct tows_config config;
-    struct tows_allow allow;                       /* of the settings */
+    struct tows_login login;
     int argc;                                      /* for SIGHUP */
     char **argv;                                   /* borrowed */
     struct tow_listener *listeners[LISTENERS_MAX]; /* owned */
@@ -177,29 +177,13 @@ static void accept_all(struct server *server, struct tow_listener *listener)
         }
         struct tows_pending_conn *conn = tows_pending_conn_create(fd, listener->kind, peer);
         if (conn != NULL) {
+            tows_login_meet(&server->login, conn);
             uint64_t places = server->config.places > 0 ? server->config.places : 1;
             if (tows_door_admit(&server->door, conn, places, server->config.places_per_peer) == 0) {
                 tows_door_pace(conn, server->config.connections_per_second);
             }
         }
     }
-}
-
-/* Whoever says what it wants must be one who may; those who may are asked once. */
-static void listener_guard(struct server *server, struct tows_pending_conn *conn)
-{
-    char sentence[TOW_WHO_TEXT_MAX + 160];
-    if (conn->allowed || (conn->state != TOW_CONN_PROGRAM && conn->state != TOW_CONN_ASKED &&
-                          conn->state != TOW_CONN_LANE)) {
-        return;
-    }
-    conn->allowed = tows_allow_lets_in(&server->allow, conn->fd, &conn->who, server->owner);
-    if (conn->allowed) {
-        return;
-    }
-    tows_allow_explain(&conn->who, sentence, sizeof sentence);
-    tow_log(TOW_AREA_SERVER, TOW_LOG_WARN, "%s was refused: %s", conn->peer, sentence);
-    tows_pending_conn_refuse(conn, TOW_REFUSE_TOKEN, sentence);
 }
 
 static unsigned count_waiting(const struct server *server, const char *key)
@@ -493,7 +477,7 @@ static void listener_balance(struct server *server)
 {
     struct tows_worker_pool *pool = &server->pool;
     for (struct tows_pending_conn *conn = server->door.conns; conn != NULL; conn = conn->next) {
-        listener_guard(server, conn);
+        tows_login_guard(&server->login, &server->door, conn, server->owner);
         if (conn->state == TOW_CONN_ASKED && conn->orders != 0) {
             take_order(server, conn);
         } else if (conn->state == TOW_CONN_ASKED) {
@@ -602,16 +586,34 @@ static void worker_failed(struct server *server, const char *key)
 
 /* ---- signals ---- */
 
+/* Who may has changed: those who wait are asked once more, and programs whose tokens were revoked
+ * end. */
+static void listener_look_again(struct server *server)
+{
+    server->login.changed = false;
+    for (struct tows_pending_conn *conn = server->door.conns; conn != NULL; conn = conn->next) {
+        conn->allowed = false;
+    }
+    struct tows_worker *worker = server->login.broken ? NULL : server->pool.workers;
+    for (; worker != NULL; worker = worker->next) {
+        if (worker->state == TOW_WORKER_BUSY && worker->end_ns == 0 &&
+            !tows_login_knows(&server->login, &worker->who)) {
+            tows_worker_pool_dismiss(worker, "its token was revoked");
+        }
+    }
+}
+
 static void listener_reload(struct server *server)
 {
     struct tows_config config;
-    struct tows_allow allow;
     char why[TOW_WHY_MAX];
     tows_systemd_notify("RELOADING=1");
     if (tows_config_load(server->argc, server->argv, &config, why, sizeof why) != TOW_CONFIG_GO ||
-        tows_allow_read(&config, &allow, why, sizeof why) < 0 ||
         check_open(server, &config, why, sizeof why) < 0 ||
-        tows_logging_apply(&config, why, sizeof why) < 0) {
+        tows_logging_apply(&config, why, sizeof why) < 0 ||
+        tows_login_read(&config, &server->login, why, sizeof why) < 0) {
+        char ignored[TOW_WHY_MAX];
+        tows_logging_apply(&server->config, ignored, sizeof ignored);
         tow_log(TOW_AREA_SERVER, TOW_LOG_WARN, "the settings stay as they were: %s", why);
     } else {
         if (config.listen_count != server->config.listen_count ||
@@ -627,10 +629,7 @@ static void listener_reload(struct server *server)
         config.ready_fd = server->config.ready_fd; /* closed once it was told */
         tows_usage_defaults(&config);
         server->config = config;
-        server->allow = allow;
-        for (struct tows_pending_conn *conn = server->door.conns; conn != NULL; conn = conn->next) {
-            conn->allowed = false;
-        }
+        listener_look_again(server);
         tow_log_configure(config.log[0] == '\0' ? "info" : config.log);
         /* Workers that were started ahead have the old settings. */
         for (struct tows_worker *worker = server->pool.workers; worker != NULL;
@@ -776,10 +775,10 @@ static unsigned fill_polls(struct server *server, int *ret_timeout_ms)
     for (struct tows_pending_conn *conn = server->door.conns; conn != NULL; conn = conn->next) {
         count = add_poll(server, count, conn->fd, tows_pending_conn_events(conn),
                          (struct source){.conn = conn});
-        int64_t moment = conn->held_ns != 0                                  ? conn->held_ns
-                         : conn->partial && conn->state == TOW_CONN_STRANGER ? conn->look_ns
-                         : conn->state == TOW_CONN_ASKED                     ? conn->until_ns
-                                                                             : conn->deadline_ns;
+        int64_t moment = conn->held_ns != 0                               ? conn->held_ns
+                         : conn->partial && tows_pending_conn_reads(conn) ? conn->look_ns
+                         : conn->state == TOW_CONN_ASKED                  ? conn->until_ns
+                                                                          : conn->deadline_ns;
         wake_ns = moment < wake_ns ? moment : wake_ns;
     }
     /* Behind the connections: whoever is accepted may take the place of one of them. */
@@ -835,6 +834,10 @@ static void listener_tick(struct server *server)
         return;
     }
     server->tick_ns = tow_time_deadline(TOW_TIME_S);
+    tows_login_refresh(&server->login);
+    if (server->login.changed) {
+        listener_look_again(server);
+    }
     tows_worker_pool_give_lines(&server->pool);
     tows_watchdog_look(&server->pool);
     tows_worker_pool_press(&server->pool);
@@ -913,7 +916,7 @@ int tows_listener_main(const struct tows_config *config, int argc, char **argv)
         tows_walls_hide();
     }
     tows_worker_pool_init(&server.pool, &server.config);
-    error = tows_allow_read(&server.config, &server.allow, why, sizeof why);
+    error = tows_login_read(&server.config, &server.login, why, sizeof why);
     if (error == 0) {
         error = start_listening(&server);
         error = error < 0 ? error : check_open(&server, &server.config, why, sizeof why);
@@ -937,6 +940,7 @@ int tows_listener_main(const struct tows_config *config, int argc, char **argv)
     if (config->private_dir[0] != '\0') {
         rmdir(config->private_dir);
     }
+    tows_login_fini(&server.login);
     tow_log_flush(true);
     free(server.polls);
     free(server.sources);

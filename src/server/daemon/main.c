@@ -8,6 +8,7 @@
 #include "server/daemon/drain.h"
 #include "server/daemon/listener.h"
 #include "server/daemon/logging.h"
+#include "server/daemon/token.h"
 #include "server/worker/worker.h"
 #include "wire/limits.h"
 
@@ -18,6 +19,9 @@ int main(int argc, char **argv)
     char why[1024];
     if (argc > 1 && strcmp(argv[1], "drain") == 0) {
         return tows_drain_main(argc - 1, argv + 1);
+    }
+    if (argc > 1 && strcmp(argv[1], "token") == 0) {
+        return tows_token_main(argc - 1, argv + 1);
     }
     int outcome = tows_config_load(argc, argv, &config, why, sizeof why);
     if (outcome < 0) {

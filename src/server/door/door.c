@@ -76,8 +76,10 @@ static int door_rank(const struct tows_pending_conn *conn)
     case TOW_CONN_LEAVING:
         return RANK_LEAVING;
     case TOW_CONN_ANSWERED:
+    case TOW_CONN_DENIED:
         return RANK_ANSWERED;
     case TOW_CONN_STRANGER:
+    case TOW_CONN_LOGIN:
         return RANK_STRANGER;
     case TOW_CONN_ASKED:
         return RANK_ASKED;
@@ -173,6 +175,27 @@ int tows_door_admit(struct tows_door *door, struct tows_pending_conn *conn, uint
     *door->end = conn;
     door->end = &conn->next;
     door->count++;
+    return 0;
+}
+
+int tows_door_rename(struct tows_door *door, struct tows_pending_conn *conn,
+                     const struct tows_who *who, uint64_t per_peer)
+{
+    struct tows_caller *before = conn->caller, *caller = find_caller(door, who);
+    if (caller == NULL) {
+        return -ENOMEM;
+    }
+    caller->places++;
+    conn->caller = caller;
+    conn->who = *who;
+    if (per_peer != 0 && caller->places > per_peer) {
+        struct tows_pending_conn **least = find_least(door, caller, RANK_STAYS);
+        (least != NULL ? *least : conn)->state = TOW_CONN_GONE;
+        tell_once(caller, per_peer);
+    }
+    if (--before->places == 0 && !is_hasty(before)) {
+        forget_caller(door, before);
+    }
     return 0;
 }
 

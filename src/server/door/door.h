@@ -49,6 +49,11 @@ void tows_door_pace(struct tows_pending_conn *conn, uint64_t rate);
 /* How many its peer has made in a second, of late. */
 uint64_t tows_door_rate(const struct tows_caller *caller, uint64_t rate);
 
+/* It is known now whose the connection is: its place is counted for them, who have at most
+ * `per_peer`; else one of theirs is gone. -ENOMEM. */
+int tows_door_rename(struct tows_door *door, struct tows_pending_conn *conn,
+                     const struct tows_who *who, uint64_t per_peer);
+
 /* Closes the connection that matters least; false if there is none but programs that wait. */
 bool tows_door_make_room(struct tows_door *door);
 

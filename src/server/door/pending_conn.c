@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/random.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -64,6 +65,7 @@ short tows_pending_conn_events(const struct tows_pending_conn *conn)
 {
     switch (conn->state) {
     case TOW_CONN_STRANGER:
+    case TOW_CONN_LOGIN:
         return conn->partial || conn->held_ns != 0 ? POLLRDHUP : POLLIN;
     case TOW_CONN_ANSWERED:
         return POLLOUT;
@@ -88,6 +90,11 @@ static void conn_complain(const struct tows_pending_conn *conn, const char *form
     vsnprintf(sentence, sizeof sentence, format, args);
     va_end(args);
     tow_log_about(TOW_AREA_SERVER, TOW_LOG_WARN, &about, "%s", sentence);
+}
+
+bool tows_pending_conn_reads(const struct tows_pending_conn *conn)
+{
+    return conn->state == TOW_CONN_STRANGER || conn->state == TOW_CONN_LOGIN;
 }
 
 static void move_on(struct tows_pending_conn *conn, enum tows_pending_conn_state state,
@@ -285,6 +292,137 @@ static bool look_at_frame(struct tows_pending_conn *conn, const uint8_t *bytes, 
     return true;
 }
 
+/* ---- logging in ---- */
+
+/* The longest PROOF that is taken: a newer client may have more to say. */
+enum { PROOF_MAX = 1024 };
+
+/* Takes bytes that were looked at off the socket. */
+static bool take_bytes(struct tows_pending_conn *conn, size_t n)
+{
+    static uint8_t bytes[PEEK_MAX];
+    return n <= sizeof bytes && recv(conn->fd, bytes, n, MSG_DONTWAIT) == (ssize_t)n;
+}
+
+/* As ask_for_patience: a few bytes into an empty socket. */
+static bool send_bytes(struct tows_pending_conn *conn, const uint8_t *bytes, size_t n)
+{
+    return send(conn->fd, bytes, n, MSG_NOSIGNAL | MSG_DONTWAIT) == (ssize_t)n;
+}
+
+/* Whether a whole first frame is of somebody who can log in, and must. */
+static bool can_log_in(const uint8_t *bytes, const struct tow_frame *frame)
+{
+    struct tow_hello hello;
+    struct tow_status status;
+    if (frame->kind == TOW_CONTROL_STATUS) {
+        return tow_status_decode(bytes, frame, &status) == 0 &&
+               (status.topics & TOW_STATUS_LOGIN) != 0 && (status.topics & TOW_STATUS_PRESENT) == 0;
+    }
+    return frame->kind == TOW_CONTROL_HELLO && tow_hello_decode(bytes, frame, &hello) == 0 &&
+           (hello.capabilities & TOW_CAN_LOGIN) != 0;
+}
+
+/* The first frame of one who must log in, or of one who has. False: it is as good as any. */
+static bool look_at_login(struct tows_pending_conn *conn, const uint8_t *bytes, size_t n)
+{
+    struct tow_frame frame;
+    struct tow_challenge challenge;
+    uint8_t first[TOW_LOGIN_SIZE], out[128];
+    uint32_t length = 0;
+    if (!conn->demands_token || tow_frame_read(bytes, &frame) < 0) {
+        return false;
+    }
+    bool whole = frame.length <= n;
+    if (!whole && n < PEEK_MAX) {
+        return true;
+    }
+    memset(first, 0, sizeof first);
+    if (whole) {
+        tow_sha256_of(bytes, frame.length, first);
+    }
+    if (conn->who.kind == TOW_WHO_TOKEN) {
+        if (tow_hash_equal(first, conn->said.first)) {
+            return false;
+        }
+        conn_complain(conn,
+                      "%s logged in for something else than it wants: the connection was closed",
+                      conn->peer);
+        conn->state = TOW_CONN_GONE;
+        return true;
+    }
+    if (!whole || !can_log_in(bytes, &frame)) {
+        return false;
+    }
+    memcpy(conn->said.first, first, sizeof first);
+    if (getrandom(challenge.nonce, sizeof challenge.nonce, GRND_NONBLOCK) !=
+            (ssize_t)sizeof challenge.nonce ||
+        !take_bytes(conn, frame.length) ||
+        tow_challenge_encode(&challenge, out, sizeof out, &length) < 0 ||
+        !send_bytes(conn, out, length)) {
+        conn->state = TOW_CONN_GONE;
+        return true;
+    }
+    memcpy(conn->said.server_nonce, challenge.nonce, sizeof challenge.nonce);
+    conn->state = TOW_CONN_LOGIN; /* within the time of a stranger */
+    conn->partial = false;
+    return true;
+}
+
+static void look_at_proof(struct tows_pending_conn *conn)
+{
+    static _Alignas(8) uint8_t bytes[PROOF_MAX];
+    struct tow_frame frame;
+    struct tow_proof proof;
+    ssize_t got = recv(conn->fd, bytes, sizeof bytes, MSG_PEEK | MSG_DONTWAIT);
+    if (got < 0 && (errno == EAGAIN || errno == EINTR)) {
+        conn->partial = false;
+        return;
+    }
+    conn->partial = true;
+    conn->look_ns = tow_time_deadline(PARTIAL_NS);
+    if (got > 0 && got < (ssize_t)TOW_FRAME_HEADER) {
+        return;
+    }
+    if (got > 0 && tow_frame_read(bytes, &frame) == 0 && frame.kind == TOW_CONTROL_PROOF &&
+        frame.length <= PROOF_MAX) {
+        if ((size_t)got < frame.length) {
+            return;
+        }
+        if (tow_proof_decode(bytes, &frame, &proof) == 0 && take_bytes(conn, frame.length)) {
+            conn->said.id = proof.id;
+            memcpy(conn->said.client_nonce, proof.nonce, sizeof proof.nonce);
+            memcpy(conn->proof, proof.proof, sizeof proof.proof);
+            move_on(conn, TOW_CONN_PROOF, ANSWER_NS);
+            return;
+        }
+    }
+    conn_complain(conn, "%s was asked for a token and %s: the connection was closed", conn->peer,
+                  got > 0 ? "sent something else" : "went");
+    conn->state = TOW_CONN_GONE;
+}
+
+void tows_pending_conn_prove(struct tows_pending_conn *conn, const uint8_t answer[TOW_LOGIN_SIZE])
+{
+    struct tow_proved proved;
+    uint8_t bytes[128];
+    uint32_t length = 0;
+    memcpy(proved.answer, answer, sizeof proved.answer);
+    if (tow_proved_encode(&proved, bytes, sizeof bytes, &length) < 0 ||
+        !send_bytes(conn, bytes, length)) {
+        conn->state = TOW_CONN_GONE;
+        return;
+    }
+    conn->partial = false;
+    move_on(conn, TOW_CONN_STRANGER, STRANGER_NS);
+}
+
+void tows_pending_conn_deny(struct tows_pending_conn *conn, const char *sentence, int64_t delay_ns)
+{
+    conn->refusal = sentence;
+    move_on(conn, TOW_CONN_DENIED, delay_ns);
+}
+
 static void conn_look(struct tows_pending_conn *conn)
 {
     static _Alignas(8) uint8_t bytes[PEEK_MAX];
@@ -300,7 +438,8 @@ static void conn_look(struct tows_pending_conn *conn)
     size_t n = (size_t)got;
     conn->partial = true;
     conn->look_ns = tow_time_deadline(PARTIAL_NS);
-    if (n >= TOW_SHM_MAGIC_SIZE && memcmp(bytes, TOW_SHM_MAGIC, TOW_SHM_MAGIC_SIZE) == 0) {
+    if (!conn->demands_token && n >= TOW_SHM_MAGIC_SIZE &&
+        memcmp(bytes, TOW_SHM_MAGIC, TOW_SHM_MAGIC_SIZE) == 0) {
         look_at_request(conn, bytes, n);
         return;
     }
@@ -314,7 +453,9 @@ static void conn_look(struct tows_pending_conn *conn)
         conn->state = TOW_CONN_GONE;
         return;
     }
-    look_at_frame(conn, bytes, n);
+    if (!look_at_login(conn, bytes, n)) {
+        look_at_frame(conn, bytes, n);
+    }
 }
 
 static void conn_flush(struct tows_pending_conn *conn)
@@ -359,10 +500,14 @@ void tows_pending_conn_step(struct tows_pending_conn *conn, short events)
         conn->held_ns = 0;
         again = true;
     }
-    if (conn->state == TOW_CONN_STRANGER && (events != 0 || again)) {
+    if (tows_pending_conn_reads(conn) && (events != 0 || again)) {
         bool ended = (events & (POLLRDHUP | POLLHUP | POLLERR)) != 0;
-        conn_look(conn);
-        if (ended && conn->state == TOW_CONN_STRANGER) {
+        if (conn->state == TOW_CONN_LOGIN) {
+            look_at_proof(conn);
+        } else {
+            conn_look(conn);
+        }
+        if (ended && tows_pending_conn_reads(conn)) {
             if (conn->partial) {
                 conn_complain(conn, "%s went before it had said all of its first words",
                               conn->peer);
@@ -371,6 +516,8 @@ void tows_pending_conn_step(struct tows_pending_conn *conn, short events)
         }
     } else if ((conn->state == TOW_CONN_PROGRAM || conn->state == TOW_CONN_ASKED) && events != 0) {
         conn->state = TOW_CONN_GONE;
+    } else if (conn->state == TOW_CONN_DENIED && events != 0) {
+        conn->state = TOW_CONN_GONE; /* nobody is there for the answer */
     } else if (conn->state == TOW_CONN_ANSWERED && events != 0) {
         conn_flush(conn);
     } else if (conn->state == TOW_CONN_LEAVING && events != 0) {
@@ -380,8 +527,11 @@ void tows_pending_conn_step(struct tows_pending_conn *conn, short events)
         !tow_time_passed(conn->until_ns)) {
         ask_for_patience(conn);
     }
+    if (conn->state == TOW_CONN_DENIED && tow_time_passed(conn->deadline_ns)) {
+        tows_pending_conn_refuse(conn, TOW_REFUSE_TOKEN, conn->refusal);
+    }
     if (conn->state != TOW_CONN_GONE && tow_time_passed(conn->deadline_ns)) {
-        if (conn->state == TOW_CONN_STRANGER) {
+        if (tows_pending_conn_reads(conn)) {
             conn_complain(conn, "%s said nothing that can be understood for %d s: closed",
                           conn->peer, (int)(STRANGER_NS / TOW_TIME_S));
         }

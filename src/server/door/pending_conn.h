@@ -11,9 +11,13 @@
 #include "server/pool/worker_pool.h"
 #include "server/login/who.h"
 #include "transport/transport.h"
+#include "wire/login.h"
 
 enum tows_pending_conn_state {
     TOW_CONN_STRANGER, /* has not said yet what it wants */
+    TOW_CONN_LOGIN,    /* has said it, and was asked for the proof of a token */
+    TOW_CONN_PROOF,    /* has sent it: the server proves or denies it */
+    TOW_CONN_DENIED,   /* is refused when the state's time has passed */
     TOW_CONN_PROGRAM,  /* wants a session; waits for a worker */
     TOW_CONN_LANE,     /* belongs to a session: the server hands it over, or it goes */
     TOW_CONN_ASKED,    /* wants a report: the server fills `out` and moves it on */
@@ -30,13 +34,17 @@ struct tows_pending_conn {
     struct tows_caller *caller; /* borrowed from the door: its peer */
     enum tow_transport_kind kind;
     enum tows_pending_conn_state state;
-    int64_t deadline_ns; /* of the state; PROGRAM: when it is told again to be patient */
-    int64_t until_ns;    /* PROGRAM: when it is given up; ASKED: when old numbers must do */
-    bool allowed;        /* its peer may use this server, by the settings of now */
-    bool shared;         /* it asks for shared memory, and is answered so */
-    bool partial;        /* some bytes are there, too few: look again soon instead of polling */
-    int64_t look_ns;     /* then: when */
-    int64_t held_ns;     /* STRANGER: nobody looks at it before; 0: at once */
+    int64_t deadline_ns;        /* of the state; PROGRAM: when it is told again to be patient */
+    int64_t until_ns;           /* PROGRAM: when it is given up; ASKED: when old numbers must do */
+    bool demands_token;         /* it must log in, if it can, before it says what it wants */
+    struct tow_login_said said; /* LOGIN and later: what the proof is made of */
+    uint8_t proof[TOW_LOGIN_SIZE]; /* PROOF */
+    const char *refusal;           /* DENIED: the sentence; not owned */
+    bool allowed;                  /* its peer may use this server, by the settings of now */
+    bool shared;                   /* it asks for shared memory, and is answered so */
+    bool partial;    /* some bytes are there, too few: look again soon instead of polling */
+    int64_t look_ns; /* then: when */
+    int64_t held_ns; /* STRANGER: nobody looks at it before; 0: at once */
     char peer[TOW_ADDRESS_MAX];
     char key[TOW_WORKER_KEY_MAX]; /* PROGRAM: which worker it needs */
     uint64_t session;             /* LANE: whose it is; ASKED: which is to end */
@@ -61,6 +69,14 @@ void tows_pending_conn_step(struct tows_pending_conn *conn, short events);
 
 /* Whether it has closed its end by now: a worker would be started for nobody. */
 bool tows_pending_conn_has_gone(const struct tows_pending_conn *conn);
+
+/* Whether it is about to say something: the first frame, or a proof. */
+bool tows_pending_conn_reads(const struct tows_pending_conn *conn);
+
+/* Its proof was right, and this is the server's: it says again what it wants. */
+void tows_pending_conn_prove(struct tows_pending_conn *conn, const uint8_t answer[TOW_LOGIN_SIZE]);
+/* Its proof was wrong: it is refused with that sentence, which must live on, after the delay. */
+void tows_pending_conn_deny(struct tows_pending_conn *conn, const char *sentence, int64_t delay_ns);
 
 /* Queues REFUSE with the sentence. */
 void tows_pending_conn_refuse(struct tows_pending_conn *conn, uint32_t code, const char *sentence);

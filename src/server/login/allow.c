@@ -147,6 +147,7 @@ bool tows_allow_lets_in(const struct tows_allow *allow, int fd, const struct tow
     switch (who->kind) {
     case TOW_WHO_IPV4:
     case TOW_WHO_IPV6:
+    case TOW_WHO_TOKEN: /* has logged in, where that is not needed any more */
         return allow->anyone;
     case TOW_WHO_USER:
         return tows_who_rules(who, owner) || list_has(allow->users, allow->user_count, who->user) ||
@@ -193,13 +194,14 @@ bool tows_allow_is_open(int fd)
 int tows_allow_listen(const struct tows_config *config, int fd, const char *address, char *why,
                       size_t why_size)
 {
-    if (config->allow_anyone != 0 || !tows_allow_is_open(fd)) {
+    if (config->allow_anyone != 0 || config->require_token != 0 || !tows_allow_is_open(fd)) {
         return 0;
     }
     snprintf(why, why_size,
-             "whoever reaches %s could use the GPU and run code on it: say that this is meant "
-             "(--allow-anyone, or allow-anyone = 1 in the config file), or listen on 127.0.0.1 "
-             "and let people come by ssh -L 4837:127.0.0.1:4837",
+             "whoever reaches %s could use the GPU and run code on it: have people need a token "
+             "(--require-token, or require-token = 1 in the config file), or say that this is "
+             "meant (--allow-anyone, or allow-anyone = 1), or listen on 127.0.0.1 only and let "
+             "people come by ssh (-s ssh://HOST)",
              address);
     return -EPERM;
 }

@@ -41,7 +41,8 @@ void tows_allow_explain(const struct tows_who *who, char *ret_sentence, size_t s
  * address not of the loopback. */
 bool tows_allow_is_open(int fd);
 
-/* -EPERM with one sentence if others can reach `fd` and nobody said that anyone may. */
+/* -EPERM with one sentence if others can reach `fd`, need no token, and nobody said that anyone
+ * may. */
 int tows_allow_listen(const struct tows_config *config, int fd, const char *address, char *why,
                       size_t why_size);
 

@@ -110,12 +110,14 @@ struct tows_who tows_who_of(int fd)
 bool tows_who_same(const struct tows_who *one, const struct tows_who *other)
 {
     return one->kind == other->kind && one->user == other->user &&
-           memcmp(one->address, other->address, sizeof one->address) == 0;
+           memcmp(one->address, other->address, sizeof one->address) == 0 &&
+           strcmp(one->name, other->name) == 0;
 }
 
 bool tows_who_is_user(const struct tows_who *who)
 {
-    return who->kind == TOW_WHO_USER || who->kind == TOW_WHO_OTHER_ROOT;
+    return who->kind == TOW_WHO_USER || who->kind == TOW_WHO_OTHER_ROOT ||
+           who->kind == TOW_WHO_TOKEN;
 }
 
 bool tows_who_rules(const struct tows_who *who, uid_t owner)
@@ -139,6 +141,9 @@ const char *tows_who_text(const struct tows_who *who, char ret_text[TOW_WHO_TEXT
         break;
     case TOW_WHO_OTHER_ROOT:
         snprintf(ret_text, TOW_WHO_TEXT_MAX, "root of a container");
+        break;
+    case TOW_WHO_TOKEN:
+        snprintf(ret_text, TOW_WHO_TEXT_MAX, "%s (token)", who->name);
         break;
     case TOW_WHO_IPV4:
         inet_ntop(AF_INET, address, text, sizeof text);

@@ -19,12 +19,18 @@ enum tows_who_kind {
     /* Root, by a unix socket, in other namespaces than this server's, or /proc does not tell: all
      * of these are one, and no more than a user. */
     TOW_WHO_OTHER_ROOT,
+    TOW_WHO_TOKEN, /* the user of a token, from wherever he comes */
 };
+
+/* Of users and classes of tokens. */
+enum { TOW_WHO_NAME_MAX = 32 };
 
 struct tows_who {
     uint32_t kind;
-    uint32_t user;      /* USER */
-    uint8_t address[8]; /* IPV4: the first 4 bytes; IPV6 */
+    uint32_t user;                   /* USER */
+    uint8_t address[8];              /* IPV4: the first 4 bytes; IPV6 */
+    char name[TOW_WHO_NAME_MAX + 1]; /* TOKEN: the user's */
+    uint64_t token;                  /* TOKEN: its id; two of one user are the same peer */
 };
 
 enum { TOW_WHO_TEXT_MAX = 64 };
@@ -37,7 +43,8 @@ struct tows_who tows_who_at(const struct sockaddr *address);
 
 bool tows_who_same(const struct tows_who *one, const struct tows_who *other);
 
-/* Whether it is a user on a unix socket. Only these may end sessions: an address has many. */
+/* Whether it is known which person it is: a user on a unix socket, or a token's. Only these may
+ * end sessions: an address has many. */
 bool tows_who_is_user(const struct tows_who *who);
 /* Root, and the user who runs this server: they see and end everything. */
 bool tows_who_rules(const struct tows_who *who, uid_t owner);

@@ -1,0 +1,252 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Checks proofs of tokens, slows down those that are wrong, and keeps the file of tokens in view.
+ */
+#include "server/daemon/login.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "server/config/config.h"
+#include "wire/control.h"
+
+/* A wrong proof is answered so late, and twice as late with each further one of the same peer.
+ * A client gives a server up that says nothing for 4 s. */
+#define SLOW_MIN_NS (100 * TOW_TIME_MS)
+#define SLOW_MAX_NS (2 * TOW_TIME_S)
+/* After so long without one all is forgotten. */
+#define FORGET_NS (60 * TOW_TIME_S)
+
+/* One for all: unknown, wrong, expired and revoked look alike. */
+#define NOT_VALID                                                                                  \
+    "the token is not valid here; ask the server's administrator for another (towlined token "     \
+    "create)"
+#define NEEDED                                                                                     \
+    "a token is needed; ask the server's administrator for one (towlined token create), and put "  \
+    "it into ~/.config/towline/token or into a file that TOWLINE_TOKEN_FILE names"
+
+/* ---- the file ---- */
+
+static struct stat look_at(const char *path)
+{
+    struct stat file;
+    return lstat(path, &file) == 0 ? file : (struct stat){0};
+}
+
+static bool is_same_file(const struct stat *one, const struct stat *other)
+{
+    return one->st_dev == other->st_dev && one->st_ino == other->st_ino &&
+           one->st_size == other->st_size && one->st_mode == other->st_mode &&
+           one->st_uid == other->st_uid && one->st_mtim.tv_sec == other->st_mtim.tv_sec &&
+           one->st_mtim.tv_nsec == other->st_mtim.tv_nsec &&
+           one->st_ctim.tv_sec == other->st_ctim.tv_sec &&
+           one->st_ctim.tv_nsec == other->st_ctim.tv_nsec;
+}
+
+int tows_login_read(const struct tows_config *config, struct tows_login *login, char *why,
+                    size_t why_size)
+{
+    struct tows_allow allow;
+    struct tows_tokens tokens = {0};
+    struct stat seen = {0};
+    char path[PATH_MAX] = "";
+    bool required = config->require_token != 0 && config->private_dir[0] == '\0';
+    int error = tows_allow_read(config, &allow, why, why_size);
+    if (error == 0 && required) {
+        error = tows_tokens_path(config, path, sizeof path, why, why_size);
+    }
+    if (error == 0 && required) {
+        seen = look_at(path); /* before it is read: what changes meanwhile is seen */
+        error = tows_tokens_load(path, &tokens, why, why_size);
+    }
+    if (error < 0) {
+        return error;
+    }
+    login->allow = allow;
+    login->required = required;
+    login->places = config->places_per_peer;
+    login->changed = true;
+    login->latest_s = 0; /* so a clock that went wrong is forgotten */
+    if (required) {
+        /* Else the old ones stay: somebody may be about to log in. */
+        tows_tokens_fini(&login->tokens);
+        login->tokens = tokens;
+        login->seen = seen;
+        login->broken = false;
+        snprintf(login->path, sizeof login->path, "%s", path);
+    }
+    return 0;
+}
+
+void tows_login_fini(struct tows_login *login)
+{
+    tows_tokens_fini(&login->tokens);
+}
+
+void tows_login_refresh(struct tows_login *login)
+{
+    char why[512] = "";
+    if (login->path[0] == '\0') {
+        return;
+    }
+    struct stat now = look_at(login->path);
+    if (is_same_file(&now, &login->seen)) {
+        return;
+    }
+    struct tows_tokens tokens = {0};
+    int error = tows_tokens_load(login->path, &tokens, why, sizeof why);
+    if (error == 0 && now.st_ino == 0) {
+        snprintf(why, sizeof why, "%s is gone", login->path);
+        error = -EINVAL;
+    }
+    login->broken = error < 0;
+    login->changed = true;
+    if (error == 0 || error == -EINVAL || error == -EPERM || error == -ELOOP) {
+        login->seen = now; /* what else went wrong may pass: it is tried again */
+    }
+    if (error < 0) {
+        tows_tokens_fini(&tokens);
+        tow_log(TOW_AREA_SERVER, TOW_LOG_WARN, "nobody can log in, and programs that run go on: %s",
+                why);
+        return;
+    }
+    tows_tokens_fini(&login->tokens);
+    login->tokens = tokens;
+    tow_log(TOW_AREA_SERVER, TOW_LOG_INFO, "the tokens were read again: %u", tokens.count);
+}
+
+bool tows_login_knows(const struct tows_login *login, const struct tows_who *who)
+{
+    return !login->required || who->kind != TOW_WHO_TOKEN ||
+           tows_tokens_find(&login->tokens, who->token) != NULL;
+}
+
+/* ---- failures ---- */
+
+/* How long the answer to a peer that failed once more is held back. */
+static int64_t count_failure(struct tows_login *login, const struct tows_who *who)
+{
+    struct tows_login_failure *place = &login->failures[0];
+    int64_t now = tow_time_now_ns();
+    for (size_t i = 0; i < TOW_LOGIN_FAILURES_MAX; i++) {
+        struct tows_login_failure *failure = &login->failures[i];
+        if (failure->count > 0 && tows_who_same(&failure->who, who)) {
+            place = failure;
+            break;
+        }
+        place = failure->last_ns < place->last_ns ? failure : place;
+    }
+    if (!tows_who_same(&place->who, who) || now - place->last_ns > FORGET_NS) {
+        *place = (struct tows_login_failure){.who = *who};
+    }
+    int64_t delay = SLOW_MIN_NS << (place->count < 8 ? place->count : 8);
+    place->count++;
+    place->last_ns = now;
+    return delay < SLOW_MAX_NS ? delay : SLOW_MAX_NS;
+}
+
+/* ---- connections ---- */
+
+static void login_tell(const struct tows_pending_conn *conn, const char *why)
+{
+    char tenant[TOW_WHO_TEXT_MAX];
+    struct tow_log_about about = {.peer = conn->peer, .tenant = tows_who_text(&conn->who, tenant)};
+    tow_log_about(TOW_AREA_SERVER, TOW_LOG_WARN, &about, "%s was refused: %s", conn->peer, why);
+}
+
+void tows_login_meet(const struct tows_login *login, struct tows_pending_conn *conn)
+{
+    conn->demands_token = login->required && conn->kind == TOW_TRANSPORT_TCP;
+}
+
+/* The token that a proof is of, or NULL and why not, which only the log is told. */
+static const struct tows_token *
+find_proved(struct tows_login *login, const struct tows_pending_conn *conn, const char **ret_why)
+{
+    const struct tows_token *token =
+        login->broken ? NULL : tows_tokens_find(&login->tokens, conn->said.id);
+    static const struct tow_login_keys nobody;
+    int64_t now_s = time(NULL);
+    login->latest_s = now_s > login->latest_s ? now_s : login->latest_s;
+    /* Whether there is one cannot be told by the time it takes. */
+    bool proved = tow_login_check(token == NULL ? &nobody : &token->keys, &conn->said, conn->proof);
+    if (token == NULL) {
+        *ret_why = login->broken ? "the file of tokens cannot be read"
+                                 : "there is no such token, or it was revoked";
+        return NULL;
+    }
+    if (!proved) {
+        *ret_why = "its secret is another";
+        return NULL;
+    }
+    if (token->expires_s != 0 && token->expires_s <= login->latest_s) {
+        *ret_why = "it has expired";
+        return NULL;
+    }
+    return token;
+}
+
+static void take_proof(struct tows_login *login, struct tows_door *door,
+                       struct tows_pending_conn *conn)
+{
+    const char *why = "";
+    uint8_t answer[TOW_LOGIN_SIZE];
+    tows_login_refresh(login);
+    const struct tows_token *token = find_proved(login, conn, &why);
+    if (token == NULL) {
+        char said[160];
+        snprintf(said, sizeof said, "with token %016" PRIx64 ": %s", conn->said.id, why);
+        login_tell(conn, said);
+        tows_pending_conn_deny(conn, NOT_VALID, count_failure(login, &conn->who));
+        return;
+    }
+    struct tows_who who = {.kind = TOW_WHO_TOKEN, .token = token->id};
+    snprintf(who.name, sizeof who.name, "%s", token->user);
+    tow_login_answer(&token->keys, &conn->said, answer);
+    if (tows_door_rename(door, conn, &who, login->places) < 0) {
+        conn->state = TOW_CONN_GONE;
+    } else if (conn->state == TOW_CONN_PROOF) {
+        tows_pending_conn_prove(conn, answer);
+    }
+}
+
+/* Whether what it wants needs no token: nothing is said about the server, or a session's secret
+ * will be asked for. */
+static bool needs_none(const struct tows_pending_conn *conn)
+{
+    return conn->state == TOW_CONN_LANE ||
+           (conn->state == TOW_CONN_ASKED && conn->present && conn->orders == 0);
+}
+
+void tows_login_guard(struct tows_login *login, struct tows_door *door,
+                      struct tows_pending_conn *conn, uid_t owner)
+{
+    char sentence[TOW_WHO_TEXT_MAX + 160];
+    if (conn->state == TOW_CONN_PROOF) {
+        take_proof(login, door, conn);
+        return;
+    }
+    if (conn->allowed || (conn->state != TOW_CONN_PROGRAM && conn->state != TOW_CONN_ASKED &&
+                          conn->state != TOW_CONN_LANE)) {
+        return;
+    }
+    bool token = login->required && conn->kind == TOW_TRANSPORT_TCP;
+    if (token && conn->who.kind == TOW_WHO_TOKEN) {
+        conn->allowed = !login->broken && tows_login_knows(login, &conn->who);
+        snprintf(sentence, sizeof sentence, "%s", NOT_VALID);
+    } else if (token) {
+        conn->allowed = needs_none(conn);
+        snprintf(sentence, sizeof sentence, "%s", NEEDED);
+    } else {
+        conn->allowed = tows_allow_lets_in(&login->allow, conn->fd, &conn->who, owner);
+        tows_allow_explain(&conn->who, sentence, sizeof sentence);
+    }
+    if (!conn->allowed) {
+        login_tell(conn, sentence);
+        tows_pending_conn_refuse(conn, TOW_REFUSE_TOKEN, sentence);
+    }
+}
