@@ -282,6 +282,7 @@ class Raw:
 
 @t.test(60, trees=ALL)
 def a_token_is_needed_over_tcp():
+    program = t.build_c(HOLD, ["-lcuda"], "hold")
     with demanding() as server:
         text = create(server)
         expect_said(status(server), "needs a token; ask the server's administrator for one")
@@ -290,8 +291,8 @@ def a_token_is_needed_over_tcp():
         t.check("its secret is another" in server.log() and "there is no such token, or it was revoked" in server.log(), server.log())
         t.equal(status(server, text).returncode, 0, "towline status with a token")
         for lanes in ("0", "2"):
-            done = t.towline_run(server.address("tcp"), BEGIN, env={"TOWLINE_TOKEN": text, "TOWLINE_LANES": lanes})
-            t.equal(done.stdout, "0\n", f"cuInit with a token: {done.stderr}")
+            done = t.towline_run(server.address("tcp"), [program, "free"], env={"TOWLINE_TOKEN": text, "TOWLINE_LANES": lanes})
+            t.check(done.stdout.startswith("free "), f"a program with a token: {done.stdout}{done.stderr}")
         t.equal(status(server, kind="unix").returncode, 0, "towline status on the unix socket")
         secret = text.rsplit("-", 1)[1]
         t.check(secret not in server.log() and secret not in (server.folder / "tokens").read_text(), "the secret is kept")
