@@ -112,7 +112,7 @@ def launch_from_a_kernel(code):
         said = re.findall(r"kernel _Z6parentPi was refused: it can call \w+ of the CUDA device runtime.*dynamic parallelism",
                           server.log())
         t.equal(len(said), 1, f"how often the log says why:\n{server.log()}")
-        t.equal(len(re.findall(r"soft info: the code names functions that nothing defines \(\w+ and \d+ more\)", server.log())), 1,
+        t.equal(len(re.findall(r"soft info: session 1: the code names functions that nothing defines \(\w+ and \d+ more\)", server.log())), 1,
                 f"how often the log says what is missing:\n{server.log()}")
 
 

@@ -160,7 +160,8 @@ static void login_tell(const struct tows_pending_conn *conn, const char *why)
 
 void tows_login_meet(const struct tows_login *login, struct tows_pending_conn *conn)
 {
-    conn->demands_token = login->required && conn->kind == TOW_TRANSPORT_TCP;
+    conn->by_network = tows_who_is_by_network(conn->fd);
+    conn->demands_token = login->required && conn->by_network;
 }
 
 /* The token that a proof is of, or NULL and why not, which only the log is told. */
@@ -234,7 +235,7 @@ void tows_login_guard(struct tows_login *login, struct tows_door *door,
                           conn->state != TOW_CONN_LANE)) {
         return;
     }
-    bool token = login->required && conn->kind == TOW_TRANSPORT_TCP;
+    bool token = login->required && conn->by_network;
     if (token && conn->who.kind == TOW_WHO_TOKEN) {
         conn->allowed = !login->broken && tows_login_knows(login, &conn->who);
         snprintf(sentence, sizeof sentence, "%s", NOT_VALID);

@@ -36,6 +36,7 @@ struct tows_pending_conn {
     enum tows_pending_conn_state state;
     int64_t deadline_ns;        /* of the state; PROGRAM: when it is told again to be patient */
     int64_t until_ns;           /* PROGRAM: when it is given up; ASKED: when old numbers must do */
+    bool by_network;            /* no unix socket: its peer has an address, no user */
     bool demands_token;         /* it must log in, if it can, before it says what it wants */
     struct tow_login_said said; /* LOGIN and later: what the proof is made of */
     uint8_t proof[TOW_LOGIN_SIZE]; /* PROOF */

@@ -107,6 +107,14 @@ struct tows_who tows_who_of(int fd)
     return tows_who_at((const struct sockaddr *)&address);
 }
 
+bool tows_who_is_by_network(int fd)
+{
+    struct sockaddr_storage address;
+    socklen_t length = sizeof address;
+    return getsockname(fd, (struct sockaddr *)&address, &length) != 0 ||
+           address.ss_family != AF_UNIX;
+}
+
 bool tows_who_same(const struct tows_who *one, const struct tows_who *other)
 {
     return one->kind == other->kind && one->user == other->user &&
