@@ -14,6 +14,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "lib"))
 import towtest as t  # noqa: E402
 
 LIBRARY = t.BUILD / "lib" / "libnvidia-ml.so.1"
+LOGIN = 16  # of a STATUS: whoever asks can log in
 
 # What the programs below begin with: both libraries, and checks that say what was wrong.
 BEGIN = """
@@ -227,7 +228,7 @@ def beginning_waits_for_no_numbers():
             with guest, socket.socket(socket.AF_UNIX) as host:
                 host.connect(str(server.socket))
                 question = guest.recv(4096)
-                flags.append(int.from_bytes(question[20:24], "little"))
+                flags.append(int.from_bytes(question[20:24], "little") & ~LOGIN)
                 host.sendall(question)
                 while answer := host.recv(65536):
                     guest.sendall(answer)
