@@ -17,7 +17,7 @@
 #include <unistd.h>
 
 static const char *const area_names[TOW_AREA_COUNT] = {
-    "client", "server", "backend", "soft", "nvml",
+    "client", "server", "backend", "soft", "nvml", "audit",
 };
 static const char *const format_names[] = {"plain", "text", "journal", "json"};
 
@@ -29,7 +29,7 @@ static _Atomic(const struct tow_log_about *) all_about; /* borrowed; NULL: nothi
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 
 /* What others can cause (a client's failing calls, strangers at the door) must not fill a disk: so
- * many lines at once, and one in so much time from then on. Details are only for who asks. */
+ * many lines at once, and one in so much time from then on. */
 #define LINES_AT_ONCE 1000
 #define LINE_NS (100 * TOW_TIME_MS)
 static _Atomic int64_t spent_until; /* each line adds LINE_NS */
@@ -59,12 +59,16 @@ void tow_log_allow(_Atomic uint32_t *lines)
     atomic_store(&allowed, lines);
 }
 
-static bool may_write(enum tow_log_level level)
+/* Details are for who asked for them. An audit that its peers could silence by a flood would be
+ * none: what holds these lines down is that each is of a session. */
+static bool is_counted(enum tow_log_area area, enum tow_log_level level)
+{
+    return level <= TOW_LOG_INFO && area != TOW_AREA_AUDIT;
+}
+
+static bool may_write(void)
 {
     _Atomic uint32_t *lines = atomic_load(&allowed);
-    if (level > TOW_LOG_INFO) {
-        return true;
-    }
     bool may = lines == NULL && tow_log_take(1) == 1;
     if (lines != NULL) {
         uint32_t left = atomic_load(lines);
@@ -333,7 +337,7 @@ static void log_line(enum tow_log_area area, enum tow_log_level level,
     if (format != TOW_LOG_JSON) {
         log_clean(message);
     }
-    if ((level <= TOW_LOG_INFO && log_folds(area, level, message)) || !may_write(level)) {
+    if (is_counted(area, level) && (log_folds(area, level, message) || !may_write())) {
         errno = kept_errno;
         return;
     }

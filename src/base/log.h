@@ -28,6 +28,7 @@ enum tow_log_area {
     TOW_AREA_BACKEND,
     TOW_AREA_SOFT,
     TOW_AREA_NVML,
+    TOW_AREA_AUDIT, /* a line for each session that has ended: never folded, never left out */
     TOW_AREA_COUNT,
 };
 
@@ -39,11 +40,19 @@ enum tow_log_format {
     TOW_LOG_JSON,
 };
 
+/* A further member of a line in JSON. */
+struct tow_log_field {
+    const char *name;
+    const char *text; /* NULL: a number */
+    double number;
+};
+
 /* Whom a line is about; what is not known is 0 or NULL. */
 struct tow_log_about {
     uint64_t session;
-    const char *peer;   /* where its program is, or was connected from */
-    const char *tenant; /* whose it is */
+    const char *peer;                   /* where its program is, or was connected from */
+    const char *tenant;                 /* whose it is */
+    const struct tow_log_field *fields; /* the last has no name; NULL: none */
 };
 
 /* True when a line of this area and level would be written: guard expensive arguments with it. */

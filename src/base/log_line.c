@@ -86,6 +86,14 @@ static bool json_fits(const struct tow_log_head *head, const char *stamp, const 
     if (head->about.tenant != NULL && head->about.tenant[0] != '\0') {
         tow_json_str(&json, "tenant", head->about.tenant);
     }
+    const struct tow_log_field *field = head->about.fields;
+    for (; field != NULL && field->name != NULL; field++) {
+        if (field->text != NULL) {
+            tow_json_str(&json, field->name, field->text);
+        } else {
+            tow_json_f64(&json, field->name, field->number);
+        }
+    }
     tow_json_str(&json, "message", message);
     tow_json_end(&json);
     return tow_json_finish(&json) == 0;

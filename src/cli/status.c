@@ -27,6 +27,14 @@ static const char *status_use(const struct tow_json_doc *doc, const struct tow_j
     return ret_text;
 }
 
+/* "-": there is none, or an older server does not say it. */
+static const char *status_word(const struct tow_json_doc *doc, const struct tow_json_value *session,
+                               const char *name)
+{
+    const char *text = tow_json_text(doc, session, name);
+    return text[0] != '\0' ? text : "-";
+}
+
 static void status_show(const char *address, const struct tow_json_doc *doc)
 {
     const struct tow_json_value *root = doc->values;
@@ -58,8 +66,9 @@ static void status_show(const char *address, const struct tow_json_doc *doc)
     bool head = false;
     while ((session = tow_json_next(doc, sessions, session)) != NULL) {
         if (!head) {
-            printf("\n%8s  %-20s %-24s %4s %10s %10s %10s %10s %8s %12s  %s\n", "SESSION", "CLIENT",
-                   "FROM", "GPU", "MEMORY", "CALLS", "IN", "OUT", "AGE", "THREADS", "HOST MEMORY");
+            printf("\n%8s  %-20s %-20s %-10s %-24s %4s %10s %10s %10s %10s %8s %12s  %s\n",
+                   "SESSION", "CLIENT", "TENANT", "CLASS", "FROM", "GPU", "MEMORY", "CALLS", "IN",
+                   "OUT", "AGE", "THREADS", "HOST MEMORY");
             head = true;
         }
         char memory[16], in[16], out[16], gpu[16] = "-";
@@ -68,21 +77,23 @@ static void status_show(const char *address, const struct tow_json_doc *doc)
         if (device >= 0) {
             snprintf(gpu, sizeof gpu, "%d", device);
         }
-        printf("%8.0f  %-20.40s %-24.40s %4s %10s %10.0f %10s %10s %8s %12s  %s\n",
-               tow_json_number(doc, session, "id"), tow_json_text(doc, session, "client"),
-               tow_json_text(doc, session, "peer"), gpu,
-               tow_cli_bytes(tow_json_number(doc, session, "memory"), memory),
-               tow_json_number(doc, session, "calls"),
-               tow_cli_bytes(tow_json_number(doc, session, "bytes_in"), in),
-               tow_cli_bytes(tow_json_number(doc, session, "bytes_out"), out),
-               tow_cli_age(tow_json_number(doc, session, "age_s"), age),
-               status_use(doc, limits, "session-threads", false, threads),
-               status_use(doc, limits, "session-memory", true, use));
+        printf(
+            "%8.0f  %-20.40s %-20.48s %-10.32s %-24.40s %4s %10s %10.0f %10s %10s %8s %12s  %s\n",
+            tow_json_number(doc, session, "id"), tow_json_text(doc, session, "client"),
+            status_word(doc, session, "tenant"), status_word(doc, session, "class"),
+            tow_json_text(doc, session, "peer"), gpu,
+            tow_cli_bytes(tow_json_number(doc, session, "memory"), memory),
+            tow_json_number(doc, session, "calls"),
+            tow_cli_bytes(tow_json_number(doc, session, "bytes_in"), in),
+            tow_cli_bytes(tow_json_number(doc, session, "bytes_out"), out),
+            tow_cli_age(tow_json_number(doc, session, "age_s"), age),
+            status_use(doc, limits, "session-threads", false, threads),
+            status_use(doc, limits, "session-memory", true, use));
     }
     const struct tow_json_value *others = tow_json_member(doc, root, "others");
     if (others != NULL) {
-        printf("\n%.0f sessions of others are not shown: the server's own user and root, on its "
-               "machine and through its unix socket, see all\n",
+        printf("\n%.0f sessions of others are not shown: the server's own user, root and its "
+               "admin-users, on its machine and through its unix socket, see all\n",
                tow_json_number(doc, others, "sessions"));
     }
 }
@@ -95,20 +106,23 @@ static int status_main(int argc, char **argv)
 const struct tow_command tow_command_status = {
     .name = "status",
     .summary = "show what a server is doing, and for whom",
-    .help = "towline status [-s ADDRESS] [--json]: shows what a server is doing, and for whom.\n"
-            "\n"
-            "  towline status -s tcp://gpuhost:4837\n"
-            "\n"
-            "One line per session: the client's program and where it runs, the GPU it uses, the "
-            "GPU memory it\n"
-            "holds, its calls, the bytes that came in and went out, its age, and of the server's "
-            "own threads and\n"
-            "memory what it uses beside the most that it may. --json prints everything, as one "
-            "array with an "
-            "element per server.\n"
-            "You see your own sessions: those of your user on a unix socket, of your machine's "
-            "address on a\n"
-            "network. Root and the user who runs the server see all, through a unix socket.\n"
-            "Without -s: TOWLINE_SERVER, then the config file, then this machine's own socket.\n",
+    .help =
+        "towline status [-s ADDRESS] [--json]: shows what a server is doing, and for whom.\n"
+        "\n"
+        "  towline status -s tcp://gpuhost:4837\n"
+        "\n"
+        "One line per session: the client's program, whose it is, the class of its token, where "
+        "it runs, the\n"
+        "GPU it uses, the GPU memory it holds, its calls, the bytes that came in and went out, "
+        "its age, and of\n"
+        "the server's own threads and memory what it uses beside the most that it may. --json "
+        "prints\n"
+        "everything, as one array with an element per server.\n"
+        "You see your own sessions: those of your user on a unix socket, of your token's user, "
+        "or of your\n"
+        "machine's address on a network. Root, the user who runs the server and its admin-users "
+        "see all,\n"
+        "through a unix socket.\n"
+        "Without -s: TOWLINE_SERVER, then the config file, then this machine's own socket.\n",
     .run = status_main,
 };

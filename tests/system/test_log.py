@@ -44,7 +44,7 @@ def json_has_all_that_is_known():
         for line in lines:
             t.check(list(line)[:4] == ["time", "level", "area", "pid"] and list(line)[-1] == "message", f"{line}")
             t.check(re.fullmatch(STAMP, line["time"]) and line["level"] in ("error", "warn", "info", "debug"), f"{line}")
-            t.check(line["area"] in ("server", "backend", "soft"), f"{line}")
+            t.check(line["area"] in ("server", "backend", "soft", "audit"), f"{line}")
         pids = {line["pid"] for line in lines}
         t.check(server.process.pid in pids and len(pids) > 1, f"listener and worker write: {pids}")
         begins = next(line for line in lines if line["message"].startswith(f"session {number}: "))

@@ -275,6 +275,34 @@ static void json_folds_and_counts_too(void **state)
     tow_log_set_format(TOW_LOG_PLAIN);
 }
 
+static void an_audit_cannot_be_silenced(void **state)
+{
+    static _Atomic uint32_t lines;
+    static const struct tow_log_field fields[] = {
+        {.name = "class", .text = "a\"b"}, {.name = "seconds", .number = 2.5}, {0}};
+    static const struct tow_log_about about = {.session = 3, .tenant = "t", .fields = fields};
+    size_t size;
+    tow_log_configure("audit=info");
+    tow_log_set_format(TOW_LOG_JSON);
+    tow_log_allow(&lines);
+    for (int i = 0; i < 50; i++) {
+        tow_log_about(TOW_AREA_AUDIT, TOW_LOG_INFO, &about, "the same");
+    }
+    tow_log_allow(NULL);
+    char *text = written(&size);
+    unsigned found = 0;
+    for (const char *at = text; (at = strstr(at, "\"area\":\"audit\"")) != NULL; at++) {
+        found++;
+    }
+    assert_int_equal(found, 50);
+    assert_non_null(strstr(text,
+                           "\"session\":3,\"tenant\":\"t\",\"class\":\"a\\\"b\",\"seconds\":2.5,"
+                           "\"message\":\"the same\"}\n"));
+    free(text);
+    tow_log_set_format(TOW_LOG_PLAIN);
+    tow_log_configure("warn");
+}
+
 static void a_journal_is_recognised(void **state)
 {
     struct stat stat;
@@ -305,6 +333,7 @@ int main(void)
         cmocka_unit_test(a_line_that_comes_again_is_counted),
         cmocka_unit_test(a_count_is_not_lost),
         cmocka_unit_test(json_folds_and_counts_too),
+        cmocka_unit_test(an_audit_cannot_be_silenced),
     };
     unsetenv("TOWLINE_LOG");
     unsetenv("TOWLINE_LOG_FILE");

@@ -207,6 +207,7 @@ static void take_proof(struct tows_login *login, struct tows_door *door,
     }
     struct tows_who who = {.kind = TOW_WHO_TOKEN, .token = token->id};
     snprintf(who.name, sizeof who.name, "%s", token->user);
+    snprintf(who.class, sizeof who.class, "%s", token->class);
     tow_login_answer(&token->keys, &conn->said, answer);
     if (tows_door_rename(door, conn, &who, login->places) < 0) {
         conn->state = TOW_CONN_GONE;

@@ -26,7 +26,7 @@ static void write_session(struct tow_json *json, const struct tows_worker *worke
                           const struct tows_config *config, uint64_t files)
 {
     const struct tows_session_stats *stats = worker->stats;
-    char client[sizeof stats->client + 1] = "";
+    char client[sizeof stats->client + 1] = "", tenant[TOW_WHO_TEXT_MAX];
     /* Written by another process at any moment: copied once and ended by ourselves. */
     if (stats->started_ns != 0) {
         memcpy(client, stats->client, sizeof stats->client);
@@ -36,6 +36,8 @@ static void write_session(struct tow_json *json, const struct tows_worker *worke
     tow_json_str(json, "client", client);
     tow_json_u64(json, "client_pid", stats->client_pid);
     tow_json_str(json, "peer", worker->peer);
+    tow_json_str(json, "tenant", tows_who_text(&worker->who, tenant));
+    tow_json_str(json, "class", worker->who.class);
     tow_json_i64(json, "gpu", stats->device);
     tow_json_u64(json, "memory", stats->memory);
     if (stats->used_count != 0) {

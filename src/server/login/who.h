@@ -27,10 +27,11 @@ enum { TOW_WHO_NAME_MAX = 32 };
 
 struct tows_who {
     uint32_t kind;
-    uint32_t user;                   /* USER */
-    uint8_t address[8];              /* IPV4: the first 4 bytes; IPV6 */
-    char name[TOW_WHO_NAME_MAX + 1]; /* TOKEN: the user's */
-    uint64_t token;                  /* TOKEN: its id; two of one user are the same peer */
+    uint32_t user;                    /* USER */
+    uint8_t address[8];               /* IPV4: the first 4 bytes; IPV6 */
+    char name[TOW_WHO_NAME_MAX + 1];  /* TOKEN: the user's */
+    uint64_t token;                   /* TOKEN: its id; two of one user are the same peer */
+    char class[TOW_WHO_NAME_MAX + 1]; /* TOKEN: its class, "": none; the same of it */
 };
 
 enum { TOW_WHO_TEXT_MAX = 64 };
@@ -49,7 +50,7 @@ bool tows_who_same(const struct tows_who *one, const struct tows_who *other);
 /* Whether it is known which person it is: a user on a unix socket, or a token's. Only these may
  * end sessions: an address has many. */
 bool tows_who_is_user(const struct tows_who *who);
-/* Root, and the user who runs this server: they see and end everything. */
+/* Root, and the user who runs this server; admin-users names more (tows_allow_rules). */
 bool tows_who_rules(const struct tows_who *who, uid_t owner);
 /* Who may end a session of `whose`: the user whose it is, and those who rule. */
 bool tows_who_may_end(const struct tows_who *who, const struct tows_who *whose, uid_t owner);

@@ -50,12 +50,13 @@ static void watchdog_end(struct tows_worker *worker, char state, unsigned second
         return;
     }
     char tenant[TOW_WHO_TEXT_MAX];
-    struct tow_log_about about = {worker->session, worker->peer,
-                                  tows_who_text(&worker->who, tenant)};
-    tow_log_about(TOW_AREA_SERVER, TOW_LOG_WARN, &about,
-                  "session %llu (%s) is ended: its worker %d has not answered for %u s (%s)",
-                  (unsigned long long)worker->session, worker->peer, (int)worker->pid, seconds,
-                  state_text(state));
+    struct tow_log_about about = {.session = worker->session,
+                                  .peer = worker->peer,
+                                  .tenant = tows_who_text(&worker->who, tenant)};
+    snprintf(worker->why, sizeof worker->why, "its worker %d has not answered for %u s (%s)",
+             (int)worker->pid, seconds, state_text(state));
+    tow_log_about(TOW_AREA_SERVER, TOW_LOG_WARN, &about, "session %llu (%s) is ended: %s",
+                  (unsigned long long)worker->session, worker->peer, worker->why);
     worker->stands = true;
     worker->end_ns = TOW_TIME_FOREVER;
     kill(worker->pid, SIGKILL);

@@ -18,6 +18,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "server/pool/audit.h"
 #include "server/worker/worker_msg.h"
 #include "server/walls/walls.h"
 
@@ -316,8 +317,9 @@ static void set_state(struct tows_worker *worker, enum tows_worker_state state)
 static struct tow_log_about pool_about(const struct tows_worker *worker,
                                        char ret_tenant[TOW_WHO_TEXT_MAX])
 {
-    return (struct tow_log_about){worker->session, worker->peer,
-                                  tows_who_text(&worker->who, ret_tenant)};
+    return (struct tow_log_about){.session = worker->session,
+                                  .peer = worker->peer,
+                                  .tenant = tows_who_text(&worker->who, ret_tenant)};
 }
 
 int tows_worker_pool_assign(struct tows_worker_pool *pool, struct tows_worker *worker, int fd,
@@ -338,11 +340,14 @@ int tows_worker_pool_assign(struct tows_worker_pool *pool, struct tows_worker *w
     worker->client = fcntl(fd, F_DUPFD_CLOEXEC, 0);
     worker->session = pool->next_session++;
     worker->who = *who;
+    worker->began_ns = tows_audit_now_ns();
     snprintf(worker->peer, sizeof worker->peer, "%s", peer);
     set_state(worker, TOW_WORKER_BUSY);
     struct tow_log_about about = pool_about(worker, tenant);
-    tow_log_about(TOW_AREA_SERVER, TOW_LOG_INFO, &about, "session %llu: %s, worker %d",
-                  (unsigned long long)worker->session, peer, (int)worker->pid);
+    bool says_whose = strstr(peer, tenant) != NULL;
+    tow_log_about(TOW_AREA_SERVER, TOW_LOG_INFO, &about, "session %llu: %s%s%s, worker %d",
+                  (unsigned long long)worker->session, says_whose ? "" : tenant,
+                  says_whose ? "" : " from ", peer, (int)worker->pid);
     return 0;
 }
 
@@ -525,6 +530,9 @@ static void tell_end(const struct tows_worker *worker, int status)
                       (double)(tow_time_now_ns() - worker->since_ns) / TOW_TIME_S,
                       (unsigned long long)worker->stats->calls);
     }
+    if (worker->state == TOW_WORKER_BUSY) {
+        tows_audit_tell(worker, status);
+    }
 }
 
 int tows_worker_pool_reap(struct tows_worker_pool *pool, char ret_key[TOW_WORKER_KEY_MAX])
@@ -588,6 +596,7 @@ void tows_worker_pool_dismiss(struct tows_worker *worker, const char *why)
         return;
     }
     worker->end_ns = tow_time_deadline(DISMISS_S * TOW_TIME_S);
+    snprintf(worker->why, sizeof worker->why, "%s", why);
     snprintf(worker->stats->farewell, sizeof worker->stats->farewell, "%s", why);
     char tenant[TOW_WHO_TEXT_MAX];
     struct tow_log_about about = pool_about(worker, tenant);
@@ -647,6 +656,9 @@ void tows_worker_pool_fini(struct tows_worker_pool *pool, const char *why)
     while (pool->workers != NULL) {
         struct tows_worker *worker = pool->workers;
         pool->workers = worker->next;
+        if (worker->state == TOW_WORKER_BUSY) {
+            tows_audit_tell(worker, TOW_AUDIT_STAYS);
+        }
         worker_free(pool, worker);
     }
     free(pool->devices);

@@ -47,10 +47,12 @@ struct tows_worker {
     uint32_t asked;      /* by the watchdog, last; 0: never */
     unsigned unanswered; /* how often it looked since, and found no answer */
     bool stands;         /* BUSY: it was ended for that */
+    char why[256];       /* BUSY: why this server ends the session; "": it does not */
     unsigned exports;    /* descriptors that it has exported */
     char peer[128];
     char transport[16];
     int64_t since_ns; /* of the state */
+    int64_t began_ns; /* BUSY: when the session began, since 1970 */
     int64_t end_ns;   /* BUSY: it was told to end, and is ended then; 0: it was not */
     struct tows_usage usage;
 };

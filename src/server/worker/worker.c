@@ -130,6 +130,7 @@ void tows_worker_code_cache(const struct tows_config *config, char *ret_path, si
 static int monitored = -1;                  /* the client's connection, once more; the monitor's */
 static bool monitors_network;               /* it can break */
 static struct tows_session *_Atomic served; /* the session, once it may be dismissed */
+static atomic_bool said_goodbye;            /* the client did */
 static struct tows_session_stats *shown;    /* borrowed: what the listener sees, and says */
 static int64_t silence_ns; /* how long the client's machine may be silent; set before threads */
 
@@ -142,6 +143,7 @@ static void session_begins(struct tows_session *session)
  * monitor gives the session its grace time; the client does not see this. */
 static void client_leaves(void)
 {
+    atomic_store(&said_goodbye, true);
     shutdown(monitored, SHUT_RD);
 }
 
@@ -154,7 +156,7 @@ static void worker_dismiss(void)
     memcpy(sentence, shown->farewell, sizeof shown->farewell);
     struct tows_session *session = atomic_load(&served);
     if (session == NULL) {
-        _exit(0);
+        _exit(TOW_WORKER_END_TOLD);
     }
     tows_session_dismiss(session, sentence, GRACE_NS);
 }
@@ -189,7 +191,9 @@ static void *monitor_client(void *arg)
     tow_log(TOW_AREA_SERVER, TOW_LOG_INFO, "%s and its session has not ended: giving up on it",
             left ? "the client has gone" : "the client was told to go");
     tow_log_flush(true);
-    _exit(0);
+    _exit(!left                        ? TOW_WORKER_END_TOLD
+          : atomic_load(&said_goodbye) ? TOW_WORKER_END_LEFT
+                                       : TOW_WORKER_END_LOST);
     return NULL;
 }
 
@@ -357,6 +361,24 @@ static int worker_serve(const struct tows_config *config, struct tow_backend *ba
     return error;
 }
 
+/* What tows_session_run gave back, for the listener. */
+static enum tows_worker_end worker_end(int error)
+{
+    switch (error) {
+    case 0:
+        return TOW_WORKER_END_LEFT;
+    case -ECANCELED:
+        return TOW_WORKER_END_TOLD;
+    case -EPROTO:
+        return TOW_WORKER_END_BROKE;
+    case -EPIPE:
+    case -ECONNRESET:
+        return TOW_WORKER_END_LOST;
+    default:
+        return TOW_WORKER_END_FAILED;
+    }
+}
+
 /* How long a worker must have had nothing to do before it makes a context ahead: one that was
  * started for a client gets that client at once. */
 #define WARM_AFTER_MS 50
@@ -496,13 +518,14 @@ int tows_worker_main(const struct tows_config *config)
     if (error == 0) {
         request.peer[sizeof request.peer - 1] = '\0';
         request.tenant[sizeof request.tenant - 1] = '\0';
-        about = (struct tow_log_about){request.session, request.peer, request.tenant};
+        about = (struct tow_log_about){
+            .session = request.session, .peer = request.peer, .tenant = request.tenant};
         tow_log_set_about(&about);
-        worker_serve(config, &backend, stats, &request, code_cache, fd);
+        error = worker_serve(config, &backend, stats, &request, code_cache, fd);
         tow_log_flush(true);
         /* Threads may still be inside the driver: nothing is freed by hand, the kernel does it all.
          */
-        _exit(0);
+        _exit(worker_end(error));
     }
     backend.close(&backend);
     munmap(stats, sizeof *stats);

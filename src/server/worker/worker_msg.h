@@ -32,6 +32,15 @@ enum tows_worker_msg_what {
 
 enum { TOW_WORKER_MSG_TEXT_MAX = 64 << 10 };
 
+/* How a session ended, as its worker's exit code. */
+enum tows_worker_end {
+    TOW_WORKER_END_LEFT = 0,   /* its client said goodbye */
+    TOW_WORKER_END_LOST = 20,  /* its client's connection has ended without a goodbye */
+    TOW_WORKER_END_BROKE = 21, /* its client broke the protocol */
+    TOW_WORKER_END_TOLD = 22,  /* it was ended by the server: the listener, or the worker itself */
+    TOW_WORKER_END_FAILED = 23,
+};
+
 struct tows_worker_msg {
     uint32_t what;
     uint32_t transport; /* SERVE: enum tow_transport_kind */

@@ -1,0 +1,70 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Writes the last line of a session, in the area `audit`. */
+#include "server/pool/audit.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <time.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/log_line.h"
+#include "server/pool/worker_pool.h"
+#include "server/worker/worker_msg.h"
+
+int64_t tows_audit_now_ns(void)
+{
+    struct timespec now = {0};
+    clock_gettime(CLOCK_REALTIME, &now);
+    return (int64_t)now.tv_sec * TOW_TIME_S + now.tv_nsec;
+}
+
+/* What the listener has decided comes before what the process says. */
+static void audit_end(const struct tows_worker *worker, int status, char *ret_text, size_t size)
+{
+    if (worker->why[0] != '\0') {
+        snprintf(ret_text, size, "the server ended it: %s", worker->why);
+    } else if (status == TOW_AUDIT_STAYS) {
+        snprintf(ret_text, size, "its worker does not end");
+    } else if (WIFSIGNALED(status)) {
+        snprintf(ret_text, size, "its worker was ended by signal %d (%s)", WTERMSIG(status),
+                 strsignal(WTERMSIG(status)));
+    } else {
+        static const char *const texts[] = {
+            [TOW_WORKER_END_LEFT] = "its program left",
+            [TOW_WORKER_END_LOST] = "its program's connection ended",
+            [TOW_WORKER_END_BROKE] = "its program broke the protocol",
+            [TOW_WORKER_END_TOLD] = "its worker ended it, and its lines say why",
+        };
+        unsigned code = (unsigned)WEXITSTATUS(status);
+        const char *text = code < sizeof texts / sizeof *texts ? texts[code] : NULL;
+        snprintf(ret_text, size, "%s", text != NULL ? text : "its worker failed");
+    }
+}
+
+void tows_audit_tell(const struct tows_worker *worker, int status)
+{
+    char tenant[TOW_WHO_TEXT_MAX], began[TOW_LOG_STAMP_MAX], end[sizeof worker->why + 64];
+    const char *class = worker->who.class[0] != '\0' ? worker->who.class : "-";
+    double seconds = (double)(tow_time_now_ns() - worker->since_ns) / (double)TOW_TIME_S;
+    uint64_t calls = worker->stats->calls;
+    tow_log_stamp(worker->began_ns, began);
+    audit_end(worker, status, end, sizeof end);
+    const struct tow_log_field fields[] = {
+        {.name = "class", .text = worker->who.class},
+        {.name = "began", .text = began},
+        {.name = "seconds", .number = seconds},
+        {.name = "calls", .number = (double)calls},
+        {.name = "ended", .text = end},
+        {0},
+    };
+    struct tow_log_about about = {.session = worker->session,
+                                  .peer = worker->peer,
+                                  .tenant = tows_who_text(&worker->who, tenant),
+                                  .fields = fields};
+    tow_log_about(TOW_AREA_AUDIT, TOW_LOG_INFO, &about,
+                  "session %llu of %s, class %s, from %s, began %s, lasted %.1f s, %llu calls: %s",
+                  (unsigned long long)worker->session, about.tenant, class, worker->peer, began,
+                  seconds, (unsigned long long)calls, end);
+}
