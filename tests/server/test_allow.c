@@ -93,6 +93,30 @@ static void a_list_lets_in_those_it_names(void **state)
     assert_false(lets_in(&allow, TOW_WHO_USER, 1001, 5));
 }
 
+static void administrators_rule(void **state)
+{
+    (void)state;
+    struct tows_allow allow;
+    struct tows_who who = {.kind = TOW_WHO_USER, .user = 1000};
+    assert_int_equal(read_lists("7", "", &allow), 0);
+    assert_false(tows_allow_rules(&allow, &who, 5));
+    snprintf(config.admin_users, sizeof config.admin_users, "no-such-user-here,");
+    assert_int_equal(tows_allow_read(&config, &allow, why, sizeof why), -EINVAL);
+    assert_non_null(strstr(why, "admin-users: "));
+    snprintf(config.admin_users, sizeof config.admin_users, "1000,1001,");
+    assert_int_equal(tows_allow_read(&config, &allow, why, sizeof why), 0);
+    assert_true(tows_allow_rules(&allow, &who, 5));
+    assert_true(lets_in(&allow, TOW_WHO_USER, 1000, 5));
+    /* The number is that of a user of this machine, and of nobody else. */
+    for (uint32_t kind = TOW_WHO_NOBODY; kind <= TOW_WHO_TOKEN; kind++) {
+        who.kind = kind;
+        assert_int_equal(tows_allow_rules(&allow, &who, 5), kind == TOW_WHO_USER);
+    }
+    who = (struct tows_who){.kind = TOW_WHO_USER, .user = 1002};
+    assert_false(tows_allow_rules(&allow, &who, 5));
+    assert_true(tows_allow_rules(&allow, &who, 1002));
+}
+
 static void a_group_is_asked_of_the_socket(void **state)
 {
     (void)state;
@@ -169,6 +193,7 @@ int main(void)
         cmocka_unit_test(names_and_numbers_are_read),
         cmocka_unit_test(what_nobody_is_called_is_no_list),
         cmocka_unit_test(a_list_lets_in_those_it_names),
+        cmocka_unit_test(administrators_rule),
         cmocka_unit_test(a_group_is_asked_of_the_socket),
         cmocka_unit_test(a_private_server_has_no_lists),
         cmocka_unit_test(sockets_beyond_the_loopback_are_open),

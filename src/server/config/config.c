@@ -121,6 +121,9 @@ static const struct option_entry entries[] = {
      "anyone may. Root and the user who runs the server always may."},
     {"allow-groups", 0, KIND_WORDS, 0, AT(allow_groups), 0, "GROUPS",
      "The same, for the members of groups."},
+    {"admin-users", 0, KIND_WORDS, 0, AT(admin_users), 0, "USERS",
+     "Who else may see and end all sessions and drain the server, through its unix sockets: names\n"
+     "or numbers (root and the user who runs the server)."},
     {"allow-anyone", 0, KIND_YES, 0, AT(allow_anyone), 1, NULL,
      "Whoever reaches a TCP port may use the GPU and run code on it. Without it towlined listens\n"
      "on unix sockets and on the loopback only."},

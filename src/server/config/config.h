@@ -49,8 +49,9 @@ struct tows_config {
     uint64_t socket_mode;
     char allow_users[TOW_CONFIG_WORDS_MAX]; /* words with commas; "": no list */
     char allow_groups[TOW_CONFIG_WORDS_MAX];
-    uint64_t require_token;               /* 1: over TCP nobody without a token */
-    char token_file[TOW_CONFIG_TEXT_MAX]; /* "": the usual place */
+    char admin_users[TOW_CONFIG_WORDS_MAX]; /* who rule, beside root and this server's own user */
+    uint64_t require_token;                 /* 1: over TCP nobody without a token */
+    char token_file[TOW_CONFIG_TEXT_MAX];   /* "": the usual place */
     uint64_t allow_anyone; /* 1: listen beyond this machine, without knowing who comes */
     uint64_t heartbeat;    /* seconds that a machine on a network may be silent; 0: for ever */
     uint64_t watchdog;     /* seconds that a worker may stand still; 0: for ever */

@@ -212,6 +212,11 @@ static bool has_numbers(struct server *server, struct tows_pending_conn *conn)
 
 static void listener_drain(struct server *server);
 
+static bool listener_is_ruled_by(const struct server *server, const struct tows_who *who)
+{
+    return tows_allow_rules(&server->login.allow, who, server->owner);
+}
+
 /* Ends a session for whoever may. Nobody learns which numbers others have. */
 static void order_end(struct server *server, struct tows_pending_conn *conn)
 {
@@ -223,7 +228,8 @@ static void order_end(struct server *server, struct tows_pending_conn *conn)
                                  "towline end there");
         return;
     }
-    if (worker == NULL || !tows_who_may_end(&conn->who, &worker->who, server->owner)) {
+    if (worker == NULL || (!listener_is_ruled_by(server, &conn->who) &&
+                           !tows_who_may_end(&conn->who, &worker->who, server->owner))) {
         snprintf(sentence, sizeof sentence,
                  "you have no session %llu; towline status shows those that you may end",
                  (unsigned long long)conn->session);
@@ -241,10 +247,10 @@ static void order_end(struct server *server, struct tows_pending_conn *conn)
 static void order_drain(struct server *server, struct tows_pending_conn *conn)
 {
     char text[64];
-    if (!tows_who_rules(&conn->who, server->owner)) {
+    if (!listener_is_ruled_by(server, &conn->who)) {
         tows_pending_conn_refuse(conn, TOW_REFUSE_TOKEN,
-                                 "only root and the user who runs the server may drain it, on its "
-                                 "machine and through its unix socket");
+                                 "only root, the user who runs the server and its admin-users may "
+                                 "drain it, on its machine and through its unix socket");
         return;
     }
     listener_drain(server);
@@ -289,7 +295,7 @@ static void answer_status(struct server *server, struct tows_pending_conn *conn)
         .who = conn->who,
         .rate = tows_door_rate(conn->caller, server->config.connections_per_second),
         .draining = server->draining,
-        .all = tows_who_rules(&conn->who, server->owner),
+        .all = listener_is_ruled_by(server, &conn->who),
         .started_ns = server->started_ns,
     };
     struct tow_buf json;
@@ -433,8 +439,8 @@ static void refuse_waiting(struct server *server, const char *key)
         if (conn->state == TOW_CONN_PROGRAM && strcmp(conn->key, key) == 0) {
             /* As in a report: it names paths of this machine. */
             snprintf(sentence, sizeof sentence, "the server could not start a worker: %s",
-                     tows_who_rules(&conn->who, server->owner) ? server->pool.failure
-                                                               : TOW_STATUS_FAILURE_HIDDEN);
+                     listener_is_ruled_by(server, &conn->who) ? server->pool.failure
+                                                              : TOW_STATUS_FAILURE_HIDDEN);
             tows_pending_conn_refuse(conn, TOW_REFUSE_FAILED, sentence);
         }
     }

@@ -99,6 +99,10 @@ int tows_allow_read(const struct tows_config *config, struct tows_allow *ret_all
                           &allow.group_count, why, why_size);
     }
     if (error == 0) {
+        error = read_list(config->admin_users, "admin-users", "user", find_user, allow.admins,
+                          &allow.admin_count, why, why_size);
+    }
+    if (error == 0) {
         *ret_allow = allow;
     }
     return error;
@@ -112,6 +116,12 @@ static bool list_has(const uint32_t *numbers, unsigned count, uint32_t number)
         }
     }
     return false;
+}
+
+bool tows_allow_rules(const struct tows_allow *allow, const struct tows_who *who, uid_t owner)
+{
+    return tows_who_rules(who, owner) ||
+           (who->kind == TOW_WHO_USER && list_has(allow->admins, allow->admin_count, who->user));
 }
 
 /* Whether one of the peer's groups is named. The kernel has kept them since it connected. */
@@ -150,8 +160,8 @@ bool tows_allow_lets_in(const struct tows_allow *allow, int fd, const struct tow
     case TOW_WHO_TOKEN: /* has logged in, where that is not needed any more */
         return allow->anyone;
     case TOW_WHO_USER:
-        return tows_who_rules(who, owner) || list_has(allow->users, allow->user_count, who->user) ||
-               is_member(allow, fd);
+        return tows_allow_rules(allow, who, owner) ||
+               list_has(allow->users, allow->user_count, who->user) || is_member(allow, fd);
     default:
         /* Numbers of such users and of their groups are not this machine's. */
         return false;

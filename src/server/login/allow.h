@@ -18,7 +18,8 @@ enum { TOW_ALLOW_MAX = 256 };
 struct tows_allow {
     uint32_t users[TOW_ALLOW_MAX];
     uint32_t groups[TOW_ALLOW_MAX];
-    unsigned user_count, group_count;
+    uint32_t admins[TOW_ALLOW_MAX];
+    unsigned user_count, group_count, admin_count;
     bool anyone; /* who comes over a network, too */
 };
 
@@ -28,9 +29,12 @@ struct tows_allow {
 int tows_allow_read(const struct tows_config *config, struct tows_allow *ret_allow, char *why,
                     size_t why_size);
 
+/* Who sees and ends everything: root, the user who runs the server, and those in admin-users. */
+bool tows_allow_rules(const struct tows_allow *allow, const struct tows_who *who, uid_t owner);
+
 /* Whether the peer of a connection may use the server. Without lists all may who can connect. With
- * them: the users and the members of groups that are named, root and the user who runs the server;
- * an address only where anyone may. `fd` is asked for the peer's groups. */
+ * them: the users and the members of groups that are named, and those who rule; an address only
+ * where anyone may. `fd` is asked for the peer's groups. */
 bool tows_allow_lets_in(const struct tows_allow *allow, int fd, const struct tows_who *who,
                         uid_t owner);
 
