@@ -36,8 +36,8 @@ def inherited():
         os.close(97)
 
 
-def taken(*flags):
-    """What the stranger says: {name: word or words}, and the log."""
+def taken(*flags, told=()):
+    """What the stranger says: {name: word or words}, and the log, once it has what is to be told."""
     driver = t.build_c(HELPERS / "taken_driver.c", ["-shared", "-fPIC", "-D_GNU_SOURCE"], "taken_driver.so")
     with t.Server(*flags) as victim, inherited():
         t.wait_until(victim.workers, 5, "an idle worker is there")
@@ -49,6 +49,7 @@ def taken(*flags):
         attacker.process_options = {"pass_fds": (97,)}
         with attacker as server:
             t.wait_until(lambda: "taken all" in server.log(), 10, "the stranger has tried everything")
+            t.wait_until(lambda: all(text in server.log() for text in told), 30, f"the log has {told}")
             log = server.log()
     said = dict(re.findall(r"^.*the driver says: taken (\S+) (?:= ?)?(.*)$", log, re.M))
     print("\n".join(f"{name}: {word}" for name, word in said.items()))
@@ -94,10 +95,10 @@ def a_worker_inherits_nothing():
 LIBC = ctypes.CDLL(None, use_errno=True)
 
 
-def filters():
-    """Whether a filter of system calls can be had here."""
+def filters(what=0x00050000):
+    """Whether a filter of system calls can be had here; what: SECCOMP_RET_ERRNO, or what else it is to answer."""
     number = {"x86_64": 317, "aarch64": 277}.get(os.uname().machine)
-    action = ctypes.c_uint32(0x00050000)  # SECCOMP_RET_ERRNO
+    action = ctypes.c_uint32(what)
     return number is not None and LIBC.syscall(number, 2, 0, ctypes.byref(action)) == 0
 
 
@@ -131,6 +132,28 @@ def a_worker_makes_no_system_call_but_those_of_the_list():
     check_refused(said, ("signal-worker", "signal-listener", "limit-of-worker", "connect-tcp", "connect-unix", "start-program",
                          "fork", "show-itself", "new-namespace", "become-another"))
     t.equal([said[name] for name in ("own-signal", "own-thread", "own-slack")], ["yes"] * 3, "what it may do to itself")
+
+
+@t.test(60)
+def refused_system_calls_are_logged_by_name_once():
+    if not filters(0x7fc00000):  # SECCOMP_RET_USER_NOTIF
+        raise t.Skip("this kernel does not say which calls it refuses")
+    names = ["kill", "prlimit64", "process_vm_readv", "ptrace", "pidfd_open", "socket", "prctl", "unshare", "setresuid",
+             "number 9999"]
+    told = [f"was refused the system call {name}," for name in names]
+    said, log = taken(told=told)
+    t.equal({line: log.count(line) for line in told}, dict.fromkeys(told, 1), "lines of the log")
+    # The listener does not answer for ever; the kernel then refuses alone.
+    t.equal(said["often"], "EPERM ENOSYS", "the first and the last of many refusals")
+
+
+@t.test(60)
+def names_of_refused_system_calls_are_none_of_the_list():
+    """But for those that are looked at more closely, each call has one place."""
+    pattern = re.compile(r"^TOW_CALL(?:_OLD|_NEW)?\((\w+)", re.M)
+    refused = pattern.findall(LIST.with_name("refused.def").read_text())
+    t.check(len(refused) == len(set(refused)) > 200, "the names are read")
+    t.check(not set(refused) & set(pattern.findall(LIST.read_text())), "a call is allowed and has a name as a refused one")
 
 
 @t.test(60)

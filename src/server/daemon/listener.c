@@ -40,7 +40,8 @@ enum {
 /* Whose event a poll entry is. */
 struct source {
     struct tow_listener *listener;  /* borrowed */
-    struct tows_worker *worker;     /* borrowed */
+    struct tows_worker *worker;     /* borrowed: its control socket */
+    struct tows_worker *refused;    /* borrowed: its refused system calls */
     struct tows_pending_conn *conn; /* borrowed */
 };
 
@@ -742,7 +743,7 @@ static int open_signals(struct server *server)
 static int listener_make_room(struct server *server)
 {
     unsigned needed =
-        3 + server->listener_count + tows_worker_pool_size(&server->pool) + server->door.count;
+        3 + server->listener_count + 2 * tows_worker_pool_size(&server->pool) + server->door.count;
     if (needed <= server->poll_room) {
         return 0;
     }
@@ -777,6 +778,8 @@ static unsigned fill_polls(struct server *server, int *ret_timeout_ms)
     count = add_poll(server, count, tows_gauge_fd(&server->gauge), POLLIN, (struct source){0});
     for (struct tows_worker *worker = server->pool.workers; worker != NULL; worker = worker->next) {
         count = add_poll(server, count, worker->control, POLLIN, (struct source){.worker = worker});
+        count =
+            add_poll(server, count, worker->refused, POLLIN, (struct source){.refused = worker});
     }
     for (struct tows_pending_conn *conn = server->door.conns; conn != NULL; conn = conn->next) {
         count = add_poll(server, count, conn->fd, tows_pending_conn_events(conn),
@@ -881,6 +884,8 @@ static void listener_run(struct server *server)
                 if (tows_worker_pool_hear(&server->pool, source->worker) > 0) {
                     worker_failed(server, source->worker->key);
                 }
+            } else if (events != 0 && source->refused != NULL) {
+                tows_refusals_hear(&server->pool, source->refused);
             } else if (events != 0 && source->listener != NULL) {
                 accept_all(server, source->listener);
             }

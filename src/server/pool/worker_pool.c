@@ -213,6 +213,7 @@ static void worker_free(struct tows_worker_pool *pool, struct tows_worker *worke
     if (worker->client >= 0) {
         close(worker->client);
     }
+    tows_refusals_close(worker);
     munmap(worker->stats, sizeof *worker->stats);
     free(worker);
 }
@@ -233,7 +234,7 @@ int tows_worker_pool_start(struct tows_worker_pool *pool, const char *key,
         return stats;
     }
     give_lines(worker);
-    worker->control = worker->client = -1;
+    worker->control = worker->client = worker->refused = -1;
     int error = 0;
     int pair[2];
     if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) != 0) {
@@ -475,6 +476,11 @@ int tows_worker_pool_hear(struct tows_worker_pool *pool, struct tows_worker *wor
         msg.what == TOW_WORKER_MSG_FORGET) {
         pool_exchange(pool, worker, &msg, fds);
     }
+    /* It serves nobody yet. */
+    if (msg.what == TOW_WORKER_MSG_REFUSED && worker->state == TOW_WORKER_STARTING) {
+        tows_refusals_adopt(worker, fds[0]);
+        fds[0] = -1;
+    }
     close_all(fds);
     if (msg.text_size > (size_t)got - sizeof msg) {
         return 0;
@@ -626,6 +632,7 @@ void tows_worker_pool_press(struct tows_worker_pool *pool)
 void tows_worker_pool_fini(struct tows_worker_pool *pool, const char *why)
 {
     for (struct tows_worker *worker = pool->workers; worker != NULL; worker = worker->next) {
+        tows_refusals_close(worker); /* nobody hears from now on */
         if (worker->state == TOW_WORKER_BUSY) {
             tows_worker_pool_dismiss(worker, why);
         } else {

@@ -15,6 +15,7 @@
 
 #include "server/config/config.h"
 #include "server/pool/export_registry.h"
+#include "server/pool/refusals.h"
 #include "server/pool/usage.h"
 #include "server/login/who.h"
 #include "server/session/session.h"
@@ -49,6 +50,8 @@ struct tows_worker {
     bool stands;         /* BUSY: it was ended for that */
     char why[256];       /* BUSY: why this server ends the session; "": it does not */
     unsigned exports;    /* descriptors that it has exported */
+    int refused;         /* owned: tells which system calls it was refused; -1: none, or no more */
+    unsigned refusals;   /* how many of them were heard */
     char peer[128];
     char transport[16];
     int64_t since_ns; /* of the state */
@@ -62,6 +65,7 @@ struct tows_worker_pool {
     struct tows_worker *workers;      /* owned */
     uint64_t next_session;
     struct tows_export_registry exports; /* what sessions have exported for each other */
+    struct tows_refusals refusals;       /* which system calls the log has named */
     struct rlimit files;                 /* how many descriptors a worker may have */
     bool opened; /* some worker has opened its backend: the texts below hold */
     char backend[16];

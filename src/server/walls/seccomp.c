@@ -27,6 +27,16 @@ enum {
     NAME_MAPPING = 0x53564d41, /* PR_SET_VMA: the C library names its memory */
 };
 
+/* The kernel's: not every linux/seccomp.h has them. */
+enum {
+    FILTER_ALL_THREADS = 1 << 0,
+    FILTER_NEW_LISTENER = 1 << 3,
+    FILTER_THREAD_IS_ESRCH = 1 << 4, /* so that a descriptor is not taken for a thread */
+};
+#ifndef SECCOMP_RET_USER_NOTIF
+#define SECCOMP_RET_USER_NOTIF 0x7fc00000U
+#endif
+
 #if defined(ARCHITECTURE)
 
 static const int listed[] = {
@@ -44,6 +54,7 @@ static const int listed[] = {
 struct program {
     struct sock_filter code[PROGRAM_MAX];
     unsigned short count;
+    uint32_t refusal; /* what becomes of a call that is not allowed */
 };
 
 static void seccomp_add(struct program *program, uint16_t code, uint8_t yes, uint8_t no, uint32_t k)
@@ -66,7 +77,7 @@ static void add_return(struct program *program, uint32_t what)
 
 static void add_refusal(struct program *program)
 {
-    add_return(program, SECCOMP_RET_ERRNO | EPERM);
+    add_return(program, program->refusal);
 }
 
 static void add_allowed(struct program *program, int number)
@@ -90,8 +101,8 @@ static void add_chosen(struct program *program, int number, unsigned argument, b
     for (uint8_t i = 0; i < count; i++) {
         seccomp_add(program, BPF_JMP | BPF_JEQ | BPF_K, (uint8_t)(count - i), 0, values[i]);
     }
-    add_return(program, allowed ? SECCOMP_RET_ERRNO | EPERM : SECCOMP_RET_ALLOW);
-    add_return(program, allowed ? SECCOMP_RET_ALLOW : SECCOMP_RET_ERRNO | EPERM);
+    add_return(program, allowed ? program->refusal : SECCOMP_RET_ALLOW);
+    add_return(program, allowed ? SECCOMP_RET_ALLOW : program->refusal);
 }
 
 #define CHOSEN(program, number, argument, allowed, ...)                                            \
@@ -118,7 +129,7 @@ static void seccomp_fill(struct program *program)
     uint32_t self = (uint32_t)getpid();
     add_load(program, offsetof(struct seccomp_data, arch));
     seccomp_add(program, BPF_JMP | BPF_JEQ | BPF_K, 1, 0, ARCHITECTURE);
-    add_refusal(program);
+    add_return(program, SECCOMP_RET_ERRNO | EPERM); /* its numbers have other names */
     add_load(program, offsetof(struct seccomp_data, nr));
     for (size_t i = 0; i < sizeof listed / sizeof *listed; i++) {
         add_allowed(program, listed[i]);
@@ -143,14 +154,32 @@ bool tows_seccomp_known(void)
     return syscall(SYS_seccomp, SECCOMP_GET_ACTION_AVAIL, 0, &action) == 0;
 }
 
-int tows_seccomp_enter(void)
+/* 0 or, with a flag that asks for one, a descriptor; -Exxx. */
+static int enter_with(uint32_t refusal, unsigned flags)
 {
     static struct program program;
     program.count = 0;
+    program.refusal = refusal;
     seccomp_fill(&program);
     struct sock_fprog filter = {.len = program.count, .filter = program.code};
-    long result = syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, SECCOMP_FILTER_FLAG_TSYNC, &filter);
-    return result == 0 ? 0 : result > 0 ? -EBUSY : -errno;
+    long result = syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, flags, &filter);
+    return result < 0 ? -errno : (int)result;
+}
+
+int tows_seccomp_enter(int *ret_refused)
+{
+    /* Linux 5.7; and one process can have one such filter only, be it a container's. */
+    int refused = enter_with(SECCOMP_RET_USER_NOTIF,
+                             FILTER_ALL_THREADS | FILTER_NEW_LISTENER | FILTER_THREAD_IS_ESRCH);
+    if (refused >= 0) {
+        *ret_refused = refused;
+        return 0;
+    }
+    int result = enter_with(SECCOMP_RET_ERRNO | EPERM, FILTER_ALL_THREADS);
+    if (result == 0) {
+        *ret_refused = -1;
+    }
+    return result > 0 ? -EBUSY : result;
 }
 
 #else
@@ -160,8 +189,9 @@ bool tows_seccomp_known(void)
     return false;
 }
 
-int tows_seccomp_enter(void)
+int tows_seccomp_enter(int *ret_refused)
 {
+    (void)ret_refused;
     return -ENOSYS;
 }
 

@@ -196,16 +196,18 @@ void tows_walls_raise(const struct tows_config *config, const char *code_cache)
 #endif
 }
 
-void tows_walls_finish(const struct tows_config *config)
+int tows_walls_finish(const struct tows_config *config)
 {
+    int refused = -1;
 #if !defined(TOW_WALLS_SANITIZED) /* they call what they like */
-    int error = config->walls != 0 && tows_seccomp_known() ? tows_seccomp_enter() : 0;
+    int error = config->walls != 0 && tows_seccomp_known() ? tows_seccomp_enter(&refused) : 0;
     if (error < 0) {
         walls_lack("all system calls", -error);
     }
 #else
     (void)config;
 #endif
+    return refused;
 }
 
 void tows_walls_tell(const struct tows_config *config)

@@ -31,7 +31,8 @@ void tows_walls_environment(char *const *environment,
 void tows_walls_raise(const struct tows_config *config, const char *code_cache);
 
 /* The worker, when the driver is open and before it says so: all its threads lose the system calls
- * that are not in syscalls.def. */
-void tows_walls_finish(const struct tows_config *config);
+ * that are not in syscalls.def. Returns a descriptor for the listener (refused.h), which this
+ * process must not keep: who has it could let itself pass. -1: there is none. */
+int tows_walls_finish(const struct tows_config *config);
 
 #endif

@@ -458,6 +458,16 @@ static void claim_stack(void)
     }
 }
 
+/* The listener answers system calls that this process is refused, and names them in the log. */
+static void give_refused(int fd)
+{
+    struct tows_worker_msg msg = {.what = TOW_WORKER_MSG_REFUSED};
+    if (fd >= 0) {
+        tow_fds_send(TOW_WORKER_MSG_FD, &msg, sizeof msg, &fd, 1);
+        close(fd); /* if it was not sent, the kernel refuses by itself */
+    }
+}
+
 int tows_worker_main(const struct tows_config *config)
 {
     claim_stack();
@@ -496,7 +506,7 @@ int tows_worker_main(const struct tows_config *config)
         tow_log(TOW_AREA_SERVER, TOW_LOG_WARN, "device printf will not reach the client: %s",
                 strerror(-error));
     }
-    tows_walls_finish(config);
+    give_refused(tows_walls_finish(config));
     if (config->watchdog != 0) {
         tows_alive_start(stats);
     }

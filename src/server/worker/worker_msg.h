@@ -25,9 +25,11 @@ enum tows_worker_msg_what {
      * descriptor that comes with it is a socket of which the worker has the other end: there it
      * gets one tows_worker_msg_answer. So threads ask at the same time, and whoever is never
      * answered reads an end of file. Without it, none is sent. */
-    TOW_WORKER_MSG_KEEP = 6,   /* keep the second descriptor; answer: its token */
-    TOW_WORKER_MSG_GET = 7,    /* answer: the descriptor of the token */
-    TOW_WORKER_MSG_FORGET = 8, /* close the descriptor of the token, which this session exported */
+    TOW_WORKER_MSG_KEEP = 6,    /* keep the second descriptor; answer: its token */
+    TOW_WORKER_MSG_GET = 7,     /* answer: the descriptor of the token */
+    TOW_WORKER_MSG_FORGET = 8,  /* close the descriptor of the token, which this session exported */
+    TOW_WORKER_MSG_REFUSED = 9, /* worker, before READY: the descriptor tells which system calls it
+                           is refused (server/walls/refused.h) */
 };
 
 enum { TOW_WORKER_MSG_TEXT_MAX = 64 << 10 };

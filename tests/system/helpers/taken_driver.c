@@ -159,6 +159,18 @@ static void *do_nothing(void *arg)
     return arg;
 }
 
+/* More refusals than anybody answers: what came of the first and of the last. */
+static void try_often(void)
+{
+    enum { NO_CALL = 9999, OFTEN = 200 };
+    syscall(NO_CALL);
+    const char *first = strerrorname_np(errno);
+    for (int i = 0; i < OFTEN; i++) {
+        syscall(NO_CALL);
+    }
+    dprintf(2, "taken often = %s %s\n", first, strerrorname_np(errno));
+}
+
 static void try_all(void)
 {
     int worker = atoi(aims[WORKER]), listener = getppid();
@@ -191,7 +203,8 @@ static void try_all(void)
     tell("show-itself", prctl(PR_SET_DUMPABLE, 1, 0, 0, 0));
     tell("new-namespace", (int)syscall(SYS_unshare, 0));
     tell("own-thread", pthread_create(&thread, NULL, do_nothing, NULL) == 0 ? 0 : -1);
-    tell("become-another", setresuid(12345, 12345, 12345)); /* last: without walls it does */
+    tell("become-another", setresuid(12345, 12345, 12345)); /* late: without walls it does */
+    try_often();
     dprintf(2, "taken all = done\n");
 }
 
