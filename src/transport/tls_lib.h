@@ -28,6 +28,10 @@ typedef struct engine_st ENGINE;
 typedef struct x509_st X509;
 typedef struct X509_pubkey_st X509_PUBKEY;
 typedef struct X509_name_st X509_NAME;
+typedef struct evp_pkey_st EVP_PKEY;
+typedef struct evp_md_st EVP_MD;
+typedef struct asn1_string_st ASN1_INTEGER;
+typedef struct asn1_string_st ASN1_TIME;
 typedef struct x509_store_ctx_st X509_STORE_CTX;
 typedef struct X509_VERIFY_PARAM_st X509_VERIFY_PARAM;
 typedef struct ossl_lib_ctx_st OSSL_LIB_CTX;
@@ -58,6 +62,7 @@ typedef int tow_tls_psk_use(SSL *ssl, const void *digest, const unsigned char **
     F(int, SSL_CTX_use_certificate_chain_file, (SSL_CTX *, const char *path))                      \
     F(int, SSL_CTX_use_PrivateKey_file, (SSL_CTX *, const char *path, int type))                   \
     F(int, SSL_CTX_check_private_key, (const SSL_CTX *))                                           \
+    F(X509 *, SSL_CTX_get0_certificate, (const SSL_CTX *))                                         \
     F(int, SSL_CTX_load_verify_file, (SSL_CTX *, const char *path))                                \
     F(int, SSL_get_ex_data_X509_STORE_CTX_idx, (void))                                             \
     F(X509 *, SSL_get1_peer_certificate, (const SSL *))                                            \
@@ -113,6 +118,24 @@ typedef int tow_tls_psk_use(SSL *ssl, const void *digest, const unsigned char **
     F(X509_NAME *, X509_get_subject_name, (const X509 *))                                          \
     F(int, X509_NAME_get_text_by_NID, (const X509_NAME *, int number, char *, int size))           \
     F(void, X509_free, (X509 *))                                                                   \
+    F(X509 *, X509_new_ex, (OSSL_LIB_CTX *, const char *query))                                    \
+    F(int, X509_set_version, (X509 *, long))                                                       \
+    F(ASN1_INTEGER *, X509_get_serialNumber, (X509 *))                                             \
+    F(int, ASN1_INTEGER_set_uint64, (ASN1_INTEGER *, uint64_t))                                    \
+    F(ASN1_TIME *, X509_getm_notBefore, (const X509 *))                                            \
+    F(ASN1_TIME *, X509_getm_notAfter, (const X509 *))                                             \
+    F(int, ASN1_TIME_set_string, (ASN1_TIME *, const char *))                                      \
+    F(int, X509_NAME_add_entry_by_txt,                                                             \
+      (X509_NAME *, const char *field, int type, const unsigned char *, int size, int, int))       \
+    F(int, X509_set_issuer_name, (X509 *, const X509_NAME *))                                      \
+    F(int, X509_set_pubkey, (X509 *, EVP_PKEY *))                                                  \
+    F(int, X509_sign, (X509 *, EVP_PKEY *, const EVP_MD *))                                        \
+    F(int, PEM_write_bio_X509, (BIO *, const X509 *))                                              \
+    F(int, PEM_write_bio_PrivateKey,                                                               \
+      (BIO *, const EVP_PKEY *, const EVP_CIPHER *, const unsigned char *, int, void *, void *))   \
+    F(EVP_PKEY *, EVP_PKEY_Q_keygen, (OSSL_LIB_CTX *, const char *query, const char *type, ...))   \
+    F(void, EVP_PKEY_free, (EVP_PKEY *))                                                           \
+    F(const EVP_MD *, EVP_sha256, (void))                                                          \
     F(EVP_CIPHER *, EVP_CIPHER_fetch, (OSSL_LIB_CTX *, const char *name, const char *query))       \
     F(EVP_CIPHER_CTX *, EVP_CIPHER_CTX_new, (void))                                                \
     F(void, EVP_CIPHER_CTX_free, (EVP_CIPHER_CTX *))                                               \
