@@ -419,6 +419,12 @@ int tow_log_configure(const char *spec)
     return 0;
 }
 
+bool tow_log_understands(const char *spec)
+{
+    unsigned char chosen[TOW_AREA_COUNT];
+    return log_parse(spec, chosen) == 0;
+}
+
 void tow_log_move(int fd)
 {
     pthread_once(&once, log_start);

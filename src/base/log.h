@@ -74,6 +74,8 @@ void tow_log_set_about(const struct tow_log_about *about);
 /* Replaces TOWLINE_LOG by `spec`; returns -EINVAL and changes nothing if it cannot be understood.
  */
 int tow_log_configure(const char *spec);
+/* Whether tow_log_configure would take it. */
+bool tow_log_understands(const char *spec);
 
 /* "plain", "text", "journal" or "json"; -EINVAL. */
 int tow_log_parse_format(const char *name, enum tow_log_format *ret_format);

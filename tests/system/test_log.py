@@ -103,6 +103,40 @@ def a_format_is_read_again():
     t.equal((done.returncode, done.stderr), (2, "towlined: log-format = xml cannot be understood; write text or json.\n"), "a wrong format")
 
 
+def reload_with_mistake(server_log, process, conf, socket_path):
+    """A file whose last setting is wrong: what stands before it has no effect, either. The lines since."""
+    conf.write_text("log = debug\nlog-format = json\nallow-users = nobody-has-this-name\n")
+    before = len(server_log())
+    process.send_signal(signal.SIGHUP)
+    t.wait_until(lambda: "the settings stay as they were: allow-users: " in server_log()[before:], 20, "a sentence")
+    done = t.run([t.TOWLINE, "run", "-s", socket_path, "--", sys.executable, "-c", BEGIN])
+    t.equal(done.stdout, "0\n", f"cuInit ({done.stderr})")
+    t.wait_until(lambda: ": ended after " in server_log()[before:], 20, "the session's last line")
+    return server_log()[before:].splitlines()
+
+
+@t.test(60)
+def a_mistake_keeps_the_log_as_it_was():
+    """Also where the format was not set, but found: a journal's."""
+    for journal in (False, True):
+        with tempfile.TemporaryDirectory() as folder, open(f"{folder}/log", "w+") as log:
+            stat, conf = os.fstat(log.fileno()), pathlib.Path(folder, "conf")
+            conf.write_text("log = info\n")
+            env = {**os.environ, **({"JOURNAL_STREAM": f"{stat.st_dev}:{stat.st_ino}"} if journal else {})}
+            process = subprocess.Popen([t.TOWLINED, "--device=soft", "--soft-memory=256M", f"--cache-dir={folder}", f"--listen={folder}/sock",
+                                        f"--config={conf}"], stderr=log, env=env)
+            try:
+                def text():
+                    return pathlib.Path(folder, "log").read_text()
+                t.wait_until(lambda: " serves " in text() or process.poll() is not None, 20, "it serves")
+                lines = reload_with_mistake(text, process, conf, f"{folder}/sock")
+                wanted = r"<[346]>" if journal else rf"{STAMP} towlined(\[\d+\] \w+ info)?: "
+                t.check(all(re.match(wanted, line) for line in lines), f"the log is another: {lines}")
+            finally:
+                process.terminate()
+                process.wait(40 * t.SLOW)
+
+
 @t.test(60)
 def a_programs_lines_are_for_people():
     """Unless JSON is asked for; the same with a private server, whose lines come between those of the program."""

@@ -610,6 +610,7 @@ static void listener_look_again(struct server *server)
     }
 }
 
+/* Nothing takes effect before all was understood: what is read last changes nothing if it fails. */
 static void listener_reload(struct server *server)
 {
     struct tows_config config;
@@ -617,10 +618,8 @@ static void listener_reload(struct server *server)
     tows_systemd_notify("RELOADING=1");
     if (tows_config_load(server->argc, server->argv, &config, why, sizeof why) != TOW_CONFIG_GO ||
         check_open(server, &config, why, sizeof why) < 0 ||
-        tows_logging_apply(&config, why, sizeof why) < 0 ||
+        tows_logging_read(&config, why, sizeof why) < 0 ||
         tows_login_read(&config, &server->login, why, sizeof why) < 0) {
-        char ignored[TOW_WHY_MAX];
-        tows_logging_apply(&server->config, ignored, sizeof ignored);
         tow_log(TOW_AREA_SERVER, TOW_LOG_WARN, "the settings stay as they were: %s", why);
     } else {
         if (config.listen_count != server->config.listen_count ||
@@ -637,7 +636,7 @@ static void listener_reload(struct server *server)
         tows_usage_defaults(&config);
         server->config = config;
         listener_look_again(server);
-        tow_log_configure(config.log[0] == '\0' ? "info" : config.log);
+        tows_logging_apply(&config);
         /* Workers that were started ahead have the old settings. */
         for (struct tows_worker *worker = server->pool.workers; worker != NULL;
              worker = worker->next) {

@@ -27,7 +27,7 @@ static const char *logging_format(const struct tows_config *config)
     return config->watch_pid != 0 ? "plain" : tow_log_goes_to_journal() ? "journal" : "text";
 }
 
-int tows_logging_apply(struct tows_config *config, char *why, size_t why_size)
+int tows_logging_read(struct tows_config *config, char *why, size_t why_size)
 {
     enum tow_log_format format;
     const char *name = logging_format(config);
@@ -36,21 +36,33 @@ int tows_logging_apply(struct tows_config *config, char *why, size_t why_size)
                  config->log_format);
         return -EINVAL;
     }
-    const char *variable = getenv("TOWLINE_LOG");
-    if (config->log[0] == '\0' && variable == NULL && config->watch_pid == 0 && !config->worker) {
+    if (config->log[0] == '\0' && getenv("TOWLINE_LOG") == NULL && config->watch_pid == 0 &&
+        !config->worker) {
         /* A service says what it does; a private server is heard only when something is wrong. */
         snprintf(config->log, sizeof config->log, "info");
     }
-    if (config->log[0] != '\0' && tow_log_configure(config->log) < 0) {
+    if (!tow_log_understands(config->log)) {
         snprintf(why, why_size,
                  "log = %s cannot be understood; write for example info or server=debug",
                  config->log);
         return -EINVAL;
     }
-    if (config->log[0] == '\0' && variable != NULL) {
+    if (name != config->log_format) {
+        snprintf(config->log_format, sizeof config->log_format, "%s", name);
+    }
+    return 0;
+}
+
+void tows_logging_apply(const struct tows_config *config)
+{
+    enum tow_log_format format;
+    const char *variable = getenv("TOWLINE_LOG");
+    if (config->log[0] != '\0') {
+        tow_log_configure(config->log);
+    } else if (variable != NULL) {
         tow_log_configure(variable); /* what cannot be understood was told at the start */
     }
-    tow_log_set_format(format);
-    snprintf(config->log_format, sizeof config->log_format, "%s", name);
-    return 0;
+    if (tow_log_parse_format(config->log_format, &format) == 0) {
+        tow_log_set_format(format);
+    }
 }

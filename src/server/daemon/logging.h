@@ -6,8 +6,11 @@
 
 #include "server/config/config.h"
 
-/* Has the log follow the settings, and completes these for workers. -EINVAL with a sentence in
- * `why`, and nothing has changed. */
-int tows_logging_apply(struct tows_config *config, char *why, size_t why_size);
+/* Completes the settings, for tows_logging_apply and for workers. -EINVAL with a sentence in `why`
+ * if they cannot be understood. The log itself goes on as it is. */
+int tows_logging_read(struct tows_config *config, char *why, size_t why_size);
+
+/* Has the log follow settings that tows_logging_read has completed. */
+void tows_logging_apply(const struct tows_config *config);
 
 #endif

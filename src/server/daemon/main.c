@@ -36,10 +36,11 @@ int main(int argc, char **argv)
         printf("towlined %s, protocol %u\n", TOWLINE_VERSION, TOW_PROTOCOL_MAX);
         return 0;
     }
-    if (tows_logging_apply(&config, why, sizeof why) < 0) {
+    if (tows_logging_read(&config, why, sizeof why) < 0) {
         fprintf(stderr, "towlined: %s.\n", why);
         return 2;
     }
+    tows_logging_apply(&config);
     tow_log_fold();
     return config.worker ? tows_worker_main(&config) : tows_listener_main(&config, argc, argv);
 }
