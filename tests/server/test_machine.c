@@ -2,11 +2,14 @@
 /* What control groups leave of the machine's memory, and what a process holds. */
 #include "cmocka_all.h"
 
+#include <signal.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/ptrace.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "base/file.h"
@@ -120,6 +123,44 @@ static void memory_that_is_written_is_seen(void **state)
     assert_true(tows_machine_look(-1, &after) < 0);
 }
 
+/* This thread runs, since it reads; a child that stops itself does not. */
+static void a_process_that_is_stopped_is_seen(void **state)
+{
+    struct tows_machine_process process;
+    int status;
+    (void)state;
+    assert_int_equal(tows_machine_look(getpid(), &process), 0);
+    assert_int_equal(process.state, 'R');
+    pid_t child = fork();
+    if (child == 0) {
+        raise(SIGSTOP);
+        _exit(0);
+    }
+    assert_int_equal(waitpid(child, &status, WUNTRACED), child);
+    assert_true(WIFSTOPPED(status));
+    assert_int_equal(tows_machine_look(child, &process), 0);
+    assert_int_equal(process.state, 'T');
+    assert_false(process.traced);
+    kill(child, SIGKILL);
+    assert_int_equal(waitpid(child, &status, 0), child);
+    child = fork();
+    if (child == 0) {
+        if (ptrace(PTRACE_TRACEME, 0, NULL, NULL) == 0) {
+            raise(SIGSTOP);
+        }
+        _exit(0);
+    }
+    assert_int_equal(waitpid(child, &status, WUNTRACED), child);
+    if (WIFEXITED(status)) {
+        print_message("nobody may be traced here\n");
+        return;
+    }
+    assert_int_equal(tows_machine_look(child, &process), 0);
+    assert_true(process.traced);
+    kill(child, SIGKILL);
+    assert_int_equal(waitpid(child, &status, 0), child);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -127,6 +168,7 @@ int main(void)
         cmocka_unit_test(the_first_version_counts_too),
         cmocka_unit_test(what_says_nothing_is_no_limit),
         cmocka_unit_test(memory_that_is_written_is_seen),
+        cmocka_unit_test(a_process_that_is_stopped_is_seen),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }

@@ -129,7 +129,10 @@ int tows_machine_look(pid_t pid, struct tows_machine_process *ret_process)
     if (error < 0) {
         return error;
     }
+    const char *state = strstr(text, "\nState:\t");
     *ret_process = (struct tows_machine_process){
+        .state = state != NULL ? state[strlen("\nState:\t")] : '?',
+        .traced = number_after(text, "\nTracerPid:") != 0,
         .anonymous = number_after(text, "\nRssAnon:") << 10,
         .shared = number_after(text, "\nRssShmem:") << 10,
         .threads = (unsigned)number_after(text, "\nThreads:"),

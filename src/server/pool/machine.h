@@ -3,6 +3,7 @@
 #ifndef TOW_SERVER_MACHINE_H
 #define TOW_SERVER_MACHINE_H
 
+#include <stdbool.h>
 #include <stdint.h>
 #include <sys/types.h>
 
@@ -15,8 +16,11 @@ uint64_t tows_machine_group_memory(const char *list, const char *root);
 /* Threads and processes, of all users. */
 uint64_t tows_machine_threads(void);
 
-/* What a process holds, in bytes of host memory: its own (private), and shared with others. */
+/* What a process does, and what it holds, in bytes of host memory: its own (private), and shared
+ * with others. */
 struct tows_machine_process {
+    char state;  /* as /proc has it: 'T' stopped, 'D' asleep in the kernel */
+    bool traced; /* a debugger has it */
     uint64_t anonymous, shared;
     unsigned threads;
     unsigned descriptors; /* 0: the kernel (before Linux 6.2) does not tell */

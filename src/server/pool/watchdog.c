@@ -4,32 +4,11 @@
 
 #include <signal.h>
 #include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/socket.h>
 
-#include "base/buf.h"
-#include "base/file.h"
 #include "base/log.h"
 #include "base/thread.h"
-
-bool tows_watchdog_is_traced(pid_t pid, char *ret_state)
-{
-    char path[40];
-    struct tow_buf text;
-    bool traced = false;
-    *ret_state = '?';
-    snprintf(path, sizeof path, "/proc/%d/status", (int)pid);
-    tow_buf_init(&text, 16 << 10);
-    if (tow_file_read(path, &text) == 0 && tow_buf_append(&text, "", 1) == 0) {
-        const char *state = strstr((const char *)text.data, "\nState:\t");
-        const char *tracer = strstr((const char *)text.data, "\nTracerPid:\t");
-        *ret_state = state != NULL ? state[strlen("\nState:\t")] : '?';
-        traced = tracer != NULL && strtol(tracer + strlen("\nTracerPid:\t"), NULL, 10) != 0;
-    }
-    tow_buf_fini(&text);
-    return traced;
-}
+#include "server/pool/machine.h"
 
 static const char *state_text(char state)
 {
@@ -79,12 +58,13 @@ static void watchdog_ask(struct tows_worker *worker, uint64_t most)
         tow_futex_wake(&stats->alive_asked, 1, true);
         return;
     }
-    char state;
+    struct tows_machine_process process = {.state = '?'};
     if (++worker->unanswered >= most) {
-        if (tows_watchdog_is_traced(worker->pid, &state)) {
+        tows_machine_look(worker->pid, &process);
+        if (process.traced) {
             worker->unanswered = 0; /* whoever looks into it has time */
         } else {
-            watchdog_end(worker, state, worker->unanswered);
+            watchdog_end(worker, process.state, worker->unanswered);
         }
     }
 }

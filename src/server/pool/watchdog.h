@@ -16,8 +16,4 @@
  * stopped, with its workers, ends none when it goes on. */
 void tows_watchdog_look(struct tows_worker_pool *pool);
 
-/* What /proc says of a process: whether a debugger has it, and the letter of its state ('?' if that
- * cannot be read). */
-bool tows_watchdog_is_traced(pid_t pid, char *ret_state);
-
 #endif
