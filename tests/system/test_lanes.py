@@ -13,6 +13,7 @@ import sys
 import time
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "lib"))
+import rawclient as raw  # noqa: E402
 import towtest as t  # noqa: E402
 
 HELPERS = t.ROOT / "tests" / "system" / "helpers"
@@ -100,6 +101,35 @@ for _what in ("copy", "rows", "fetch"):
 
 def lane_frame(session, key=(1, 2), length=48, magic=b"TOWL", index=1):
     return struct.pack("<IHHII4sIQQQ", length, 0xf00f, 0, 0, 0, magic, index, session, *key)
+
+
+@t.test(60, trees=ALL)
+def a_lane_comes_from_its_sessions_address():
+    """Who has read the key of a session on the network joins it from nowhere else."""
+    def connect(source, words):
+        line = socket.create_connection(("127.0.0.1", server.port()), timeout=30 * t.SLOW, source_address=(source, 0))
+        line.sendall(words)
+        return line
+
+    def receive(line):
+        head = b""
+        with contextlib.suppress(ConnectionResetError):  # closed with bytes unread
+            head = line.recv(16, socket.MSG_WAITALL)
+        if len(head) < 16:
+            return None, b""
+        length, kind = struct.unpack_from("<IH", head)
+        return kind, line.recv(length - 16, socket.MSG_WAITALL)
+    with t.Server() as server, connect("127.0.0.2", raw.hello(capabilities=1)) as session:
+        topic = None
+        while topic != 4:  # TOW_NOTICE_LANES
+            kind, body = receive(session)
+            topic = struct.unpack_from("<I", body)[0] if kind == raw.NOTICE else None
+        lane = lane_frame(server.status()["sessions"][0]["id"], struct.unpack_from("<QQ", body, 8))
+        for source in ("127.0.0.1", "127.0.0.3"):
+            with connect(source, lane) as line:
+                t.equal(receive(line)[0], None, f"what a lane from {source} is answered")
+        with connect("127.0.0.2", lane) as line:
+            t.equal(receive(line)[0], raw.LANE, "what one from the session's own address is answered")
 
 
 def is_closed(server, data, wait=30):

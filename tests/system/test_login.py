@@ -8,6 +8,8 @@ import hmac
 import json
 import os
 import pathlib
+import re
+import select
 import signal
 import socket
 import struct
@@ -233,8 +235,8 @@ def expect_said(done, sentence):
 class Raw:
     """A connection of bytes that logs in, as docs/wire/login.md says."""
 
-    def __init__(self, server):
-        self.socket = socket.create_connection(("127.0.0.1", server.port()), timeout=30 * t.SLOW)
+    def __init__(self, server, source="127.0.0.1"):
+        self.socket = socket.create_connection(("127.0.0.1", server.port()), timeout=30 * t.SLOW, source_address=(source, 0))
         self.first = raw.hello(capabilities=CAN_LOGIN)
 
     def __enter__(self):
@@ -546,6 +548,30 @@ def a_file_of_tokens_that_others_can_change_lets_nobody_in():
 
 
 @t.test(60)
+def root_makes_tokens_for_the_server_of_another_user():
+    """They are that user's, in a folder of his, and nothing else is touched that he names there."""
+    need_root()
+    with tempfile.TemporaryDirectory() as folder:
+        os.chmod(folder, 0o755)
+        own, path = pathlib.Path(folder, "own"), pathlib.Path(folder, "own", "tokens")
+        own.mkdir()
+        os.chown(own, 1000, 1001)
+        words = [t.TOWLINED, "token", "create", "--user", "ann", "--token-file", path]
+        for count in (1, 2):
+            t.equal(t.run(words).returncode, 0, "towlined token create")
+            for made in (path, own / "tokens.lock"):
+                found = made.stat()
+                t.equal((found.st_uid, found.st_gid, found.st_mode & 0o777), (1000, 1001, 0o600), f"whose {made} is")
+            t.equal(len(path.read_text().splitlines()), 1 + count, "lines")
+        other = pathlib.Path(folder, "other")
+        other.write_text("root's")
+        path.unlink()
+        path.symlink_to(other)
+        t.check(t.run(words).returncode != 0, "a link is followed")
+        t.equal(other.read_text(), "root's", "what the link leads to")
+
+
+@t.test(60)
 def tokens_are_made_at_once():
     with tempfile.TemporaryDirectory() as folder:
         path = pathlib.Path(folder) / "new" / "tokens"
@@ -616,6 +642,82 @@ def workers_do_not_know_tokens():
         for worker in server.workers():
             found = pathlib.Path(f"/proc/{worker}/environ").read_bytes()
             t.check(b"TOWLINE_TOKEN" not in found, "a worker has a token in its environment")
+
+
+@t.test(60)
+def places_are_a_users_after_login():
+    """Before it they are an address's: who has many addresses and one token has no more places than others."""
+    with demanding("--places-per-peer=4") as server, contextlib.ExitStack() as stack:
+        ann, bob, begin = create(server), create(server, "bob"), time.monotonic()
+
+        def log_in(source, text):
+            line = stack.enter_context(Raw(server, source))
+            line.socket.sendall(line.proof(text, line.challenge()))
+            t.equal(line.hear()[0], PROVED, f"the answer to the proof from {source}")
+            return line.socket
+        other = log_in("127.0.0.1", bob)
+        lines = [log_in(f"127.0.0.{2 + i}", ann) for i in range(6)]
+
+        def closed():
+            return sum(bool(select.select([line], [], [], 0)[0]) for line in lines)
+        t.wait_until(lambda: closed() >= 2, 8, "two of six have given their places away")  # nobody may be silent for 10 s
+        gone, stays = closed(), not select.select([other], [], [], 0)[0]
+        t.check((gone == 2 and stays) or time.monotonic() - begin > 8, f"{gone} of six are gone, and the place of another is his: {stays}")
+        t.check("ann (token) has taken all of the 4 places" in server.log(), server.log())
+
+
+# ---- where a token is in a client ----
+
+def copies_of(pid, wanted):
+    """The flags of each mapping of a process that has one of these bytes in it."""
+    found, where = [], None
+    with open(f"/proc/{pid}/smaps") as smaps, open(f"/proc/{pid}/mem", "rb", buffering=0) as memory:
+        for line in smaps:
+            head = re.match(r"([0-9a-f]+)-([0-9a-f]+) (r?)", line)
+            if head:
+                where = (int(head[1], 16), int(head[2], 16)) if head[3] else None
+            elif line.startswith("VmFlags:") and where:
+                with contextlib.suppress(OSError, OverflowError):
+                    memory.seek(where[0])
+                    content = memory.read(min(where[1] - where[0], 64 << 20))
+                    found += [line.split()[1:] for what in wanted if what in content]
+    return found
+
+
+@t.test(60)
+def a_token_is_on_a_page_of_its_own():
+    """While a client logs in its token is on a page that no core dump and no child gets; afterwards it is nowhere."""
+    program = t.build_c(HOLD, ["-lcuda"], "hold")
+    with demanding() as server, socket.create_server(("127.0.0.1", 0)) as listener:
+        path = server.folder / "own"
+        path.touch(0o600)
+        path.write_text(create(server))
+        secret = path.read_text().rsplit("-", 1)[1]
+        wanted = (secret.encode(), bytes.fromhex(secret))
+        env = t.clean_environment(TOWLINE_TOKEN_FILE=str(path))
+
+        def client(port):
+            return subprocess.Popen([t.TOWLINE, "run", "-s", f"tcp://127.0.0.1:{port}", "--", program, "poll"], text=True, env=env,
+                                    stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+        with client(listener.getsockname()[1]) as process:
+            connection, _ = listener.accept()
+            with connection:
+                connection.settimeout(30 * t.SLOW)
+                connection.recv(1 << 16)
+                connection.sendall(raw.frame(CHALLENGE, struct.pack("<II", raw.MAGIC, 0) + bytes(32), thread=0))
+                t.check(connection.recv(16), "no proof came")  # and the client waits for the server's
+                try:
+                    flags = copies_of(process.pid, wanted)
+                except PermissionError:
+                    raise t.Skip("nobody may look into processes here")
+                finally:
+                    process.kill()
+            t.check(flags, "the token is nowhere: nothing can be shown")
+            t.check(all({"dd", "wf"} <= set(one) for one in flags), f"flags of memory that has it: {flags}")
+        with client(server.port()) as process:
+            t.equal(process.stdout.readline(), "ready\n", "what hold says")
+            t.equal(copies_of(process.pid, wanted), [], "flags of memory that has it after the login")
+            process.kill()
 
 
 if __name__ == "__main__":

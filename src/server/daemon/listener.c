@@ -423,7 +423,7 @@ static void listener_assign(struct server *server)
             next->state = TOW_CONN_GONE;
         } else if (!listener_turns_away(server, next, busy, 0) &&
                    tows_worker_pool_assign(pool, worker, next->fd, next->kind, next->peer,
-                                           &next->who) == 0) {
+                                           &next->who, &next->origin) == 0) {
             next->state = TOW_CONN_GONE;
             tows_usage_allow_threads(pool);
             next->caller->served_ns = tow_time_now_ns();
@@ -493,7 +493,7 @@ static void listener_balance(struct server *server)
             }
         } else if (conn->state == TOW_CONN_LANE) {
             /* The worker looks at its key. */
-            tows_worker_pool_lane(pool, conn->session, conn->fd, conn->kind);
+            tows_worker_pool_lane(pool, conn->session, conn->fd, conn->kind, &conn->origin);
             conn->state = TOW_CONN_GONE;
         }
     }

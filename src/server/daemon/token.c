@@ -3,13 +3,16 @@
 #include "server/daemon/token.h"
 
 #include <errno.h>
+#include <grp.h>
 #include <inttypes.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
+#include <sys/stat.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "server/config/config.h"
 #include "server/login/tokens.h"
@@ -212,6 +215,29 @@ static int take_words(int *argc, char **argv, struct order *order)
     return 0;
 }
 
+/* Root makes tokens for the server of another user, who could not read root's file: it acts as the
+ * user whose folder it is, and can be led to nothing there that this user could not reach. A file
+ * that is root's already stays so. */
+static int token_become_owner(const char *path, char *why, size_t why_size)
+{
+    char folder[PATH_MAX];
+    struct stat found;
+    snprintf(folder, sizeof folder, "%s", path);
+    char *slash = strrchr(folder, '/');
+    slash[slash == folder] = '\0';
+    if (geteuid() != 0 || (lstat(path, &found) == 0 && found.st_uid == 0) ||
+        stat(folder, &found) != 0 || found.st_uid == 0) {
+        return 0;
+    }
+    if (setgroups(0, NULL) != 0 || setresgid(found.st_gid, found.st_gid, found.st_gid) != 0 ||
+        setresuid(found.st_uid, found.st_uid, found.st_uid) != 0) {
+        snprintf(why, why_size, "%s is a folder of user %u, and root cannot act as he: %s", folder,
+                 (unsigned)found.st_uid, strerror(errno));
+        return -EPERM;
+    }
+    return 0;
+}
+
 int tows_token_main(int argc, char **argv)
 {
     static struct tows_config config;
@@ -232,6 +258,7 @@ int tows_token_main(int argc, char **argv)
         return 0;
     }
     error = outcome < 0 ? outcome : tows_tokens_path(&config, path, sizeof path, why, sizeof why);
+    error = error < 0 ? error : token_become_owner(path, why, sizeof why);
     if (error == 0 && strcmp(verb, "create") == 0 && order.id == NULL) {
         error = token_create(path, &order, why, sizeof why);
     } else if (error == 0 && strcmp(verb, "list") == 0 && order.id == NULL) {

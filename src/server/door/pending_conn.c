@@ -44,7 +44,7 @@ struct tows_pending_conn *tows_pending_conn_create(int fd, enum tow_transport_ki
     }
     conn->fd = fd;
     conn->kind = kind;
-    conn->who = tows_who_of(fd);
+    conn->origin = conn->who = tows_who_of(fd);
     conn->deadline_ns = tow_time_deadline(STRANGER_NS);
     snprintf(conn->peer, sizeof conn->peer, "%s", peer);
     tow_buf_init(&conn->out, TOW_FRAME_MAX);

@@ -30,6 +30,7 @@ enum tows_pending_conn_state {
 struct tows_pending_conn {
     struct tows_pending_conn *next; /* owned by the list */
     int fd;                         /* owned */
+    struct tows_who origin;         /* where it comes from, whoever logs in */
     struct tows_who who;
     struct tows_caller *caller; /* borrowed from the door: its peer */
     enum tow_transport_kind kind;

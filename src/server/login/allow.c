@@ -154,24 +154,20 @@ bool tows_allow_lets_in(const struct tows_allow *allow, int fd, const struct tow
     if (allow->user_count == 0 && allow->group_count == 0) {
         return true;
     }
-    switch (who->kind) {
-    case TOW_WHO_IPV4:
-    case TOW_WHO_IPV6:
-    case TOW_WHO_TOKEN: /* has logged in, where that is not needed any more */
+    /* A token's user has logged in, where that is not needed any more. */
+    if (tows_who_is_address(who) || who->kind == TOW_WHO_TOKEN) {
         return allow->anyone;
-    case TOW_WHO_USER:
-        return tows_allow_rules(allow, who, owner) ||
-               list_has(allow->users, allow->user_count, who->user) || is_member(allow, fd);
-    default:
-        /* Numbers of such users and of their groups are not this machine's. */
-        return false;
     }
+    /* Numbers of other users and of their groups are not this machine's. */
+    return who->kind == TOW_WHO_USER &&
+           (tows_allow_rules(allow, who, owner) ||
+            list_has(allow->users, allow->user_count, who->user) || is_member(allow, fd));
 }
 
 void tows_allow_explain(const struct tows_who *who, char *ret_sentence, size_t size)
 {
     char text[TOW_WHO_TEXT_MAX];
-    bool network = who->kind == TOW_WHO_IPV4 || who->kind == TOW_WHO_IPV6;
+    bool network = tows_who_is_address(who);
     snprintf(ret_sentence, size, "%s may not use this server%s; its administrator decides: %s",
              tows_who_text(who, text),
              network ? ", which knows users on its unix socket and nobody else" : "",
@@ -197,8 +193,8 @@ bool tows_allow_is_open(int fd)
     socklen_t length = sizeof address;
     memset(&address, 0, sizeof address);
     /* What cannot be told is taken for open. */
-    return getsockname(fd, (struct sockaddr *)&address, &length) != 0 ||
-           (address.ss_family != AF_UNIX && !is_loopback(&address));
+    return tows_who_is_by_network(fd) &&
+           (getsockname(fd, (struct sockaddr *)&address, &length) != 0 || !is_loopback(&address));
 }
 
 int tows_allow_listen(const struct tows_config *config, int fd, const char *address, char *why,

@@ -115,6 +115,11 @@ bool tows_who_is_by_network(int fd)
            address.ss_family != AF_UNIX;
 }
 
+bool tows_who_is_address(const struct tows_who *who)
+{
+    return who->kind == TOW_WHO_IPV4 || who->kind == TOW_WHO_IPV6;
+}
+
 bool tows_who_same(const struct tows_who *one, const struct tows_who *other)
 {
     return one->kind == other->kind && one->user == other->user &&

@@ -45,6 +45,9 @@ struct tows_who tows_who_at(const struct sockaddr *address);
 /* Whether a connected socket is no unix socket; what cannot be told is none. */
 bool tows_who_is_by_network(int fd);
 
+/* Whether all that is known is an address: no user, no token. */
+bool tows_who_is_address(const struct tows_who *who);
+
 bool tows_who_same(const struct tows_who *one, const struct tows_who *other);
 
 /* Whether it is known which person it is: a user on a unix socket, or a token's. Only these may

@@ -325,7 +325,7 @@ static struct tow_log_about pool_about(const struct tows_worker *worker,
 
 int tows_worker_pool_assign(struct tows_worker_pool *pool, struct tows_worker *worker, int fd,
                             enum tow_transport_kind kind, const char *peer,
-                            const struct tows_who *who)
+                            const struct tows_who *who, const struct tows_who *origin)
 {
     struct tows_worker_msg msg = {
         .what = TOW_WORKER_MSG_SERVE, .transport = kind, .session = pool->next_session};
@@ -341,6 +341,7 @@ int tows_worker_pool_assign(struct tows_worker_pool *pool, struct tows_worker *w
     worker->client = fcntl(fd, F_DUPFD_CLOEXEC, 0);
     worker->session = pool->next_session++;
     worker->who = *who;
+    worker->origin = *origin;
     worker->began_ns = tows_audit_now_ns();
     snprintf(worker->peer, sizeof worker->peer, "%s", peer);
     set_state(worker, TOW_WORKER_BUSY);
@@ -352,14 +353,23 @@ int tows_worker_pool_assign(struct tows_worker_pool *pool, struct tows_worker *w
     return 0;
 }
 
+/* On a network a session's further connections come from its own address, so that the session's
+ * key, which anybody may read there, is of no use elsewhere. A user on a unix socket may have
+ * become another meanwhile. */
+static bool comes_from_there(const struct tows_worker *worker, const struct tows_who *origin)
+{
+    bool network = tows_who_is_address(origin) || tows_who_is_address(&worker->origin);
+    return !network || tows_who_same(&worker->origin, origin);
+}
+
 int tows_worker_pool_lane(struct tows_worker_pool *pool, uint64_t session, int fd,
-                          enum tow_transport_kind kind)
+                          enum tow_transport_kind kind, const struct tows_who *origin)
 {
     struct tows_worker_msg msg = {
         .what = TOW_WORKER_MSG_LANE, .transport = kind, .session = session};
     for (struct tows_worker *worker = pool->workers; worker != NULL; worker = worker->next) {
         if (worker->state == TOW_WORKER_BUSY && worker->session == session &&
-            atomic_load(&worker->stats->lanes) != 0) {
+            comes_from_there(worker, origin) && atomic_load(&worker->stats->lanes) != 0) {
             /* One that does not take them fast enough must not hold the listener up. */
             struct pollfd room = {.fd = worker->control, .events = POLLOUT};
             if (poll(&room, 1, 0) != 1 || (room.revents & POLLOUT) == 0) {

@@ -43,15 +43,16 @@ struct tows_worker {
     char key[TOW_WORKER_KEY_MAX];
     struct tows_session_stats *stats; /* owned mapping, shared with the worker */
     uint64_t session;
-    struct tows_who who; /* whose session it is, or whose program it is started for */
-    unsigned lines;      /* of the log that it was given */
-    uint32_t asked;      /* by the watchdog, last; 0: never */
-    unsigned unanswered; /* how often it looked since, and found no answer */
-    bool stands;         /* BUSY: it was ended for that */
-    char why[256];       /* BUSY: why this server ends the session; "": it does not */
-    unsigned exports;    /* descriptors that it has exported */
-    int refused;         /* owned: tells which system calls it was refused; -1: none, or no more */
-    unsigned refusals;   /* how many of them were heard */
+    struct tows_who who;    /* whose session it is, or whose program it is started for */
+    struct tows_who origin; /* BUSY: where its connection comes from, whoever has logged in */
+    unsigned lines;         /* of the log that it was given */
+    uint32_t asked;         /* by the watchdog, last; 0: never */
+    unsigned unanswered;    /* how often it looked since, and found no answer */
+    bool stands;            /* BUSY: it was ended for that */
+    char why[256];          /* BUSY: why this server ends the session; "": it does not */
+    unsigned exports;       /* descriptors that it has exported */
+    int refused;       /* owned: tells which system calls it was refused; -1: none, or no more */
+    unsigned refusals; /* how many of them were heard */
     char peer[128];
     char transport[16];
     int64_t since_ns; /* of the state */
@@ -96,15 +97,16 @@ unsigned tows_worker_pool_count_for(const struct tows_worker_pool *pool,
 /* All worker processes, whatever their state. */
 unsigned tows_worker_pool_size(const struct tows_worker_pool *pool);
 
-/* Gives it the connection; the caller still owns its own `fd`. */
+/* Gives it the connection of `who`, which comes from `origin`; the caller still owns its own `fd`.
+ */
 int tows_worker_pool_assign(struct tows_worker_pool *pool, struct tows_worker *worker, int fd,
                             enum tow_transport_kind kind, const char *peer,
-                            const struct tows_who *who);
+                            const struct tows_who *who, const struct tows_who *origin);
 
 /* Gives the worker of a session a further connection of it; the caller still owns its own `fd`.
- * -ENOENT if there is no such session. */
+ * -ENOENT if there is no such session, or it comes from elsewhere: nobody learns which. */
 int tows_worker_pool_lane(struct tows_worker_pool *pool, uint64_t session, int fd,
-                          enum tow_transport_kind kind);
+                          enum tow_transport_kind kind, const struct tows_who *origin);
 
 /* The worker's control socket is readable. Returns 1 if the failure of a start should be told to
  * clients that wait for `worker->key`. */
