@@ -67,12 +67,14 @@ def handle(kind, index, generation=1):
 
 
 class Client:
-    """A session over the server's unix socket. Use with `with`."""
+    """A session over the server's unix socket, or over tcp from that address. Use with `with`."""
 
-    def __init__(self, server, greet=True, **more):
-        self.socket = socket.socket(socket.AF_UNIX)
+    def __init__(self, server, greet=True, source=None, **more):
+        self.socket = socket.socket(socket.AF_INET if source else socket.AF_UNIX)
         self.socket.settimeout(20 * t.SLOW)
-        self.socket.connect(str(server.socket))
+        if source:
+            self.socket.bind((source, 0))
+        self.socket.connect(("127.0.0.1", server.port()) if source else str(server.socket))
         self.seq = 0
         self.others = {}  # results of calls that nobody waited for, by their seq
         if greet:

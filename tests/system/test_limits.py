@@ -24,8 +24,8 @@ BYE = 0xF009
 class Grown:
     """A session that streams are made in, which the worker has to remember, until it is ended or `enough` says so."""
 
-    def __init__(self, server):
-        self.client = raw.Client(server).begin()
+    def __init__(self, server, source=None):
+        self.client = raw.Client(server, source=source).begin()
         self.made = 0
         self.farewell = None  # the server's last sentence
         self.reader = threading.Thread(target=self._read, daemon=True)
@@ -111,8 +111,9 @@ def who_grows_beyond_session_memory_ends():
         t.wait_until(lambda: len(server.status()["sessions"]) == 1, 10, "only the neighbour is left")
 
 
-def crowd(server, size):
-    """An honest session of a certain size, then small ones that come after it until the server has ended some: these."""
+def crowd(server, size, peers=False):
+    """An honest session of a certain size, then small ones that come after it, of the same peer or each of another, until the server
+    has ended some: these."""
     def sizes():
         found = {s["id"]: s["limits"]["session-memory"]["used"] for s in server.status()["sessions"]}
         return [found[number] for number in sorted(found)]
@@ -122,7 +123,7 @@ def crowd(server, size):
     small = []
     while sum(one.over.is_set() for one in small) < 4:
         t.check(len(small) < 24, f"24 small ones have room: {sizes()}")
-        small.append(Grown(server))
+        small.append(Grown(server, f"127.0.0.{2 + len(small)}" if peers else None))
         small[-1].grow(lambda: sizes()[-1] > size)
     t.check(not honest.over.is_set(), f"the honest one was told {honest.farewell!r}")
     t.equal(honest.client.socket.send(raw.frame(raw.FUNCTIONS["cuCtxSynchronize"], b"", 1, 1)), 16, "bytes of a further command")
@@ -137,6 +138,14 @@ def many_small_ones_do_not_end_the_one_before_them():
             t.check("and may have 96 MiB (memory); user" in farewell, f"it was told {farewell!r}")
         shown = server.status()["limits"]["memory"]
         t.check(0 < shown["used"] <= shown["limit"] == 96 * MIB, f"the status shows {shown}")
+
+
+@t.test(trees=("plain",))
+def many_small_peers_do_not_end_the_one_before_them():
+    """Each from an address of its own, and each smaller than the honest one, which so has most of all."""
+    with t.Server("--memory=96M", "--memory-per-peer=1G") as server:
+        for farewell in crowd(server, 12 * MIB, peers=True):
+            t.check("and may have 96 MiB (memory); 127.0.0." in farewell and "at least half of an equal part" in farewell, f"it was told {farewell!r}")
 
 
 @t.test(trees=("plain",))

@@ -92,7 +92,8 @@ static const struct option_entry entries[] = {
      "the machine's, at least 4G). Beyond, calls fail, or the session ends."},
     {"memory", 0, KIND_SIZE, 0, AT(memory), UINT64_C(1) << 44, "SIZE",
      "Host memory that all workers together may hold, with that of software GPUs (four fifths of\n"
-     "the machine's). Beyond, a session of the peer that holds most ends."},
+     "the machine's). Beyond, the youngest session of a peer that holds at least half of an equal\n"
+     "part ends."},
     {"memory-per-peer", 0, KIND_SIZE, 0, AT(memory_per_peer), UINT64_C(1) << 44, "SIZE",
      "The same for one peer (three quarters of memory)."},
     {"session-idle", 0, KIND_PATIENCE, 0, AT(session_idle), 31536000, "SECONDS",

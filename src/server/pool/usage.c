@@ -122,19 +122,24 @@ struct peer {
     unsigned sessions;
 };
 
+static struct peer peer_of(const struct tows_worker_pool *pool, const struct tows_worker *worker)
+{
+    struct peer peer = {.who = &worker->who};
+    for (const struct tows_worker *other = pool->workers; other != NULL; other = other->next) {
+        if (is_counted(other) && tows_who_same(&other->who, peer.who)) {
+            peer.memory += other->usage.memory;
+            peer.sessions++;
+        }
+    }
+    return peer;
+}
+
 /* The peer that holds most. */
 static struct peer largest_peer(const struct tows_worker_pool *pool)
 {
     struct peer largest = {0};
-    for (const struct tows_worker *first = pool->workers; first != NULL; first = first->next) {
-        struct peer peer = {.who = &first->who};
-        const struct tows_worker *other = is_counted(first) ? pool->workers : NULL;
-        for (; other != NULL; other = other->next) {
-            if (is_counted(other) && tows_who_same(&other->who, peer.who)) {
-                peer.memory += other->usage.memory;
-                peer.sessions++;
-            }
-        }
+    for (const struct tows_worker *worker = pool->workers; worker != NULL; worker = worker->next) {
+        struct peer peer = is_counted(worker) ? peer_of(pool, worker) : (struct peer){0};
         if (peer.memory > largest.memory) {
             largest = peer;
         }
@@ -142,7 +147,22 @@ static struct peer largest_peer(const struct tows_worker_pool *pool)
     return largest;
 }
 
-/* Of a peer that holds too much, or most: the youngest session that holds half of an equal share at
+/* Each is counted with the first of its sessions in the list. */
+static unsigned count_peers(const struct tows_worker_pool *pool)
+{
+    unsigned count = 0;
+    for (const struct tows_worker *worker = pool->workers; worker != NULL; worker = worker->next) {
+        const struct tows_worker *first = pool->workers;
+        while (first != worker &&
+               !(is_counted(first) && tows_who_same(&first->who, &worker->who))) {
+            first = first->next;
+        }
+        count += first == worker && is_counted(worker);
+    }
+    return count;
+}
+
+/* Of a peer that holds too much: the youngest session that holds half of an equal share at
  * least. Who has worked for long loses most, and many small ones do not drive out the one that was
  * there before them. */
 static struct tows_worker *usage_choose(const struct tows_worker_pool *pool,
@@ -155,6 +175,26 @@ static struct tows_worker *usage_choose(const struct tows_worker_pool *pool,
             worker->usage.memory >= least &&
             (chosen == NULL || worker->session > chosen->session)) {
             chosen = worker;
+        }
+    }
+    return chosen;
+}
+
+/* Where all together hold too much: of those peers that hold at least half of an equal part of what
+ * may be held, the one whose session is the youngest. So whoever stays below that loses nothing;
+ * and who was there first, and holds no more than half of all, is not driven out by many small
+ * peers that come later: below that half part each they hold too little to fill the rest. */
+static struct peer peer_to_lose(const struct tows_worker_pool *pool, uint64_t most)
+{
+    struct peer chosen = {0};
+    unsigned peers = count_peers(pool);
+    uint64_t least = peers > 0 ? most / peers / 2 : 0, youngest = 0;
+    for (const struct tows_worker *worker = pool->workers; worker != NULL; worker = worker->next) {
+        struct peer peer = is_counted(worker) ? peer_of(pool, worker) : (struct peer){0};
+        const struct tows_worker *last = peer.memory >= least ? usage_choose(pool, &peer) : NULL;
+        if (last != NULL && last->session > youngest) {
+            youngest = last->session;
+            chosen = peer;
         }
     }
     return chosen;
@@ -186,8 +226,11 @@ static void end_those_together(struct tows_worker_pool *pool)
     while ((all = tows_usage_memory(pool, NULL)) > config->memory_per_peer ||
            all > config->memory) {
         struct peer peer = largest_peer(pool);
+        if (peer.memory <= config->memory_per_peer) {
+            peer = all > config->memory ? peer_to_lose(pool, config->memory) : (struct peer){0};
+        }
         struct tows_worker *worker = peer.who != NULL ? usage_choose(pool, &peer) : NULL;
-        if (worker == NULL || (all <= config->memory && peer.memory <= config->memory_per_peer)) {
+        if (worker == NULL) {
             return;
         }
         if (peer.memory > config->memory_per_peer) {
@@ -199,9 +242,10 @@ static void end_those_together(struct tows_worker_pool *pool)
         } else {
             snprintf(why, sizeof why,
                      "all sessions there hold %llu MiB of host memory, and may have %llu MiB "
-                     "(memory); %s has most of it, and this is the last of its sessions that holds "
-                     "its share",
-                     MIB(all), MIB(config->memory), tows_who_text(peer.who, text));
+                     "(memory); %s has %llu MiB, at least half of an equal part, and this is the "
+                     "last session of those who have",
+                     MIB(all), MIB(config->memory), tows_who_text(peer.who, text),
+                     MIB(peer.memory));
         }
         tows_worker_pool_dismiss(worker, why);
     }

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What sessions hold of this machine, and who goes when that is more than the settings allow: the
  * session itself where it holds too much, and where all of a peer, or all together, do, one of
- * those who hold most. The kernel is asked, not the workers: a worker may be in its client's hands.
+ * those who hold more than their part. The kernel is asked, not the workers: a worker may be in its
+ * client's hands.
  */
 #ifndef TOW_SERVER_USAGE_H
 #define TOW_SERVER_USAGE_H
