@@ -7,7 +7,8 @@ in the list, never one behind it. Headers beside ROOMS are the folder's face: ev
 
   tools/rooms.py walls FOLDER OUT    makes OUT/ROOM, where a compiler finds the headers that ROOM may include and no others;
                                      prints the names of the rooms
-  tools/rooms.py check BUILD         reads the object files: calls that run up, circles of calls that are too large
+  tools/rooms.py check BUILD         reads the object files: calls that run up, circles of calls that are too large; of
+                                     folders without rooms the circles alone
   tools/rooms.py draw BUILD FOLDER   the calls between the rooms, as a drawing; --numbers: with how many files call
 """
 
@@ -19,7 +20,7 @@ import subprocess
 import sys
 
 SRC = pathlib.Path(__file__).resolve().parent.parent / "src"
-CIRCLE_MAX = 4  # files that may call each other in a circle, all of one room
+CIRCLE_MAX = 4  # files that may call each other in a circle, all of one room or of one folder without rooms
 
 
 class Rooms:
@@ -46,6 +47,13 @@ class Rooms:
 def listed():
     """All folders that have rooms."""
     return [Rooms(str(path.parent.relative_to(SRC))) for path in sorted(SRC.rglob("ROOMS"))]
+
+
+def without_rooms():
+    """All other folders with sources."""
+    with_rooms = [SRC / rooms.folder for rooms in listed()]
+    return [str(path.relative_to(SRC)) for path in sorted({source.parent for source in SRC.rglob("*.c")})
+            if not any(path.is_relative_to(folder) for folder in with_rooms)]
 
 
 def link(path, target):
@@ -78,6 +86,15 @@ def objects(build, rooms):
             name = compiled.name.removesuffix(".o")
             if name.startswith(room + "_") and (SRC / rooms.folder / room / name[len(room) + 1:]).exists():
                 found[f"{room}/{name[len(room) + 1:]}"] = compiled
+    return found
+
+
+def objects_without_rooms(build, folder):
+    """{FILE: its object file} of a folder that has none; what is generated is not in it."""
+    found = {}
+    for source in sorted((SRC / folder).glob("*.c")):
+        for compiled in sorted((build / "src" / folder).glob(f"*.p/{source.name}.o")):
+            found.setdefault(source.name, compiled)
     return found
 
 
@@ -145,6 +162,12 @@ def mistakes(build, rooms):
     return found
 
 
+def mistakes_without_rooms(build, folder):
+    """Sentences, one for each circle that is too large."""
+    return [f"src/{folder}: {len(circle)} files call each other: {', '.join(circle)}"
+            for circle in circles(calls(objects_without_rooms(build, folder))) if len(circle) > CIRCLE_MAX]
+
+
 def draw(build, rooms, numbers):
     """Who calls whom: a row for each room, the top first, and a column for each, the ground first. Nothing stands right of
     the diagonal. `numbers`: how many files of the one use files of the other."""
@@ -180,6 +203,7 @@ def main():
         print(f"largest circles of calls: {[len(circle) for circle in circles(calls(objects(build, rooms)))][:5]}")
         return 0
     found = [mistake for rooms in listed() for mistake in mistakes(build, rooms)]
+    found += [mistake for folder in without_rooms() for mistake in mistakes_without_rooms(build, folder)]
     print("\n".join(found) or "calls run one way")
     return 1 if found else 0
 

@@ -106,7 +106,7 @@ static int check_servers(const char *servers)
     char *rest = list;
     const char *address;
     while ((address = tow_address_next(&rest)) != NULL) {
-        address = tow_address_behind_hook(address);
+        address = tow_transport_behind_hook(address);
         if (strncmp(address, "self:", 5) == 0) {
             continue;
         }

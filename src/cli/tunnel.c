@@ -443,7 +443,7 @@ static int tunnel_open(struct tunnel *tunnel, char *why, size_t why_size)
 static int open_one(const char *address, char *ret_address, char *why, size_t why_size)
 {
     struct tow_ssh_target target;
-    if (!tow_transport_wants_ssh(tow_address_behind_hook(address), &target)) {
+    if (!tow_transport_wants_ssh(tow_transport_behind_hook(address), &target)) {
         snprintf(ret_address, TOW_ADDRESS_MAX, "%s", address);
         return 0;
     }

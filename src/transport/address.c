@@ -65,7 +65,7 @@ int tow_address_read(const char *text, char *ret_address, char *ret_why, size_t 
 {
     char address[TOW_ADDRESS_MAX];
     const char *rest, *hint;
-    size_t hooks = (size_t)(tow_address_behind_hook(text) - text);
+    size_t hooks = (size_t)(tow_transport_behind_hook(text) - text);
     const char *plain = text + hooks, *scheme = "";
     if (tow_transport_find(plain, &rest) < 0) {
         scheme = missing_scheme(&plain, &hint);
@@ -84,18 +84,6 @@ int tow_address_read(const char *text, char *ret_address, char *ret_why, size_t 
         memcpy(ret_address, address, (size_t)length + 1);
     }
     return error;
-}
-
-const char *tow_address_behind_hook(const char *address)
-{
-    while (strncmp(address, HOOK, strlen(HOOK)) == 0) {
-        const char *colon = strchr(address + strlen(HOOK), ':');
-        if (colon == NULL) {
-            break;
-        }
-        address = colon + 1;
-    }
-    return address;
 }
 
 /* Whether what follows a comma begins another address. */

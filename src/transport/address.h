@@ -23,7 +23,4 @@ char *tow_address_next(char **rest);
 int tow_address_read_list(const char *text, char *ret_list, size_t list_size, char *ret_why,
                           size_t size);
 
-/* The address behind hook:, if it is one; else itself. */
-const char *tow_address_behind_hook(const char *address);
-
 #endif

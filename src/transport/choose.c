@@ -299,16 +299,20 @@ int tow_ask(const char *address, const struct tow_status *question, int64_t dead
     return error;
 }
 
-int tow_ask_report_by(const char *address, uint32_t topics, int64_t deadline_ns,
-                      struct tow_buf *report, char *why, size_t why_size)
+int tow_ask_presence(const char *address, int64_t deadline_ns)
 {
-    return tow_ask(address, &(struct tow_status){.topics = topics}, deadline_ns, report, why,
-                   why_size);
+    const struct tow_status question = {.topics = TOW_STATUS_AT_HAND | TOW_STATUS_PRESENT};
+    struct tow_buf report;
+    char ignored[TOW_WHY_MAX];
+    tow_buf_init(&report, TOW_FRAME_MAX);
+    int error = tow_ask(address, &question, deadline_ns, &report, ignored, sizeof ignored);
+    tow_buf_fini(&report);
+    return error;
 }
 
 int tow_ask_report(const char *address, uint32_t topics, struct tow_buf *report, char *why,
                    size_t why_size)
 {
-    return tow_ask_report_by(address, topics, tow_time_deadline(TOW_CONNECT_TIMEOUT_NS), report,
-                             why, why_size);
+    return tow_ask(address, &(struct tow_status){.topics = topics},
+                   tow_time_deadline(TOW_CONNECT_TIMEOUT_NS), report, why, why_size);
 }

@@ -36,8 +36,7 @@ int tow_ask_report(const char *address, uint32_t topics, struct tow_buf *report,
 struct tow_status;
 int tow_ask(const char *address, const struct tow_status *question, int64_t deadline_ns,
             struct tow_buf *report, char *why, size_t why_size);
-/* A report, with another deadline. */
-int tow_ask_report_by(const char *address, uint32_t topics, int64_t deadline_ns,
-                      struct tow_buf *report, char *why, size_t why_size);
+/* Whether a listener is there: 0 if it answers. */
+int tow_ask_presence(const char *address, int64_t deadline_ns);
 
 #endif

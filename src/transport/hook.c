@@ -18,6 +18,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#define HOOK "hook:"
+
 /* What may be on its way in one direction. */
 #define QUEUE_MAX (64u << 20)
 #define CHUNK_MAX (64u << 10)
@@ -451,24 +453,23 @@ static int hook_check(const char *rest, char *ret_why, size_t size)
     return -EINVAL;
 }
 
-static int hook_connect(const char *rest, const struct tow_preface *preface,
-                        struct tow_patience *patience, char *ret_why, size_t size,
-                        struct tow_line **ret_line)
+const char *tow_transport_behind_hook(const char *address)
 {
-    size_t length = strcspn(rest, ":");
+    while (strncmp(address, HOOK, strlen(HOOK)) == 0) {
+        const char *colon = strchr(address + strlen(HOOK), ':');
+        if (colon == NULL) {
+            break;
+        }
+        address = colon + 1;
+    }
+    return address;
+}
+
+static int hook_wrap(const char *rest, struct tow_line *inner, char *ret_why, size_t size,
+                     struct tow_line **ret_line)
+{
     char spec[TOW_ADDRESS_MAX];
-    int wrong = hook_check(rest, ret_why, size);
-    if (wrong < 0) {
-        return wrong;
-    }
-    memcpy(spec, rest, length);
-    spec[length] = '\0';
-    struct tow_line *inner;
-    int error =
-        tow_transport_connect_by(rest + length + 1, preface, patience, ret_why, size, &inner);
-    if (error < 0) {
-        return error;
-    }
+    snprintf(spec, sizeof spec, "%.*s", (int)strcspn(rest, ":"), rest);
     return tow_line_hook(inner, spec, ret_why, size, ret_line);
 }
 
@@ -489,10 +490,9 @@ static int hook_no_adopt(int fd, int64_t deadline_ns, char *ret_why, size_t size
 
 const struct tow_transport_ops tow_transport_hook = {
     .name = "hook",
-    .prefix = "hook:",
+    .prefix = HOOK,
     .check = hook_check,
-    .connect = hook_connect,
     .listen = hook_no_listen,
     .adopt = hook_no_adopt,
-    .explain = tow_transport_no_explain,
+    .wrap = hook_wrap,
 };

@@ -6,10 +6,7 @@
 #include <string.h>
 
 #include "base/clock.h"
-#include "transport/address.h"
-#include "transport/choose.h"
-#include "wire/control.h"
-#include "wire/limits.h"
+#include "transport/transport.h"
 
 #define ASK_NS TOW_TIME_S        /* how long nothing is heard before the listener is asked */
 #define LONG_NS (5 * TOW_TIME_S) /* after which the user is told */
@@ -30,12 +27,13 @@ static void wait_on(struct tow_patience *patience)
     }
 }
 
-void tow_patience_begin(struct tow_patience *patience, const char *address,
+void tow_patience_begin(struct tow_patience *patience, const char *address, tow_patience_ask *ask,
                         void (*say)(const char *address, int seconds))
 {
-    address = tow_address_behind_hook(address);
+    address = tow_transport_behind_hook(address);
     *patience = (struct tow_patience){
         .address = strncmp(address, "self:", 5) == 0 ? NULL : address,
+        .ask = ask,
         .say = say,
         .began_ns = tow_time_now_ns(),
         .until_ns = tow_time_deadline(TOW_PATIENCE_MAX_S * TOW_TIME_S),
@@ -71,12 +69,7 @@ bool tow_patience_goes_on(struct tow_patience *patience)
     if (!tow_time_passed(patience->ask_ns)) {
         return true;
     }
-    struct tow_buf report;
-    char ignored[TOW_WHY_MAX];
-    tow_buf_init(&report, TOW_FRAME_MAX);
-    int error = tow_ask_report_by(patience->address, TOW_STATUS_AT_HAND | TOW_STATUS_PRESENT,
-                                  patience->deadline_ns, &report, ignored, sizeof ignored);
-    tow_buf_fini(&report);
+    int error = patience->ask(patience->address, patience->deadline_ns);
     if (error == 0 && !tow_time_passed(patience->until_ns)) {
         patience->answered = true;
         wait_on(patience);

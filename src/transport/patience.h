@@ -16,8 +16,12 @@
 /* So long a worker may say nothing at all, though its listener answers. */
 #define TOW_PATIENCE_MAX_S 60
 
+/* Asks the listener at this address whether it is there: 0 if it answers (tow_ask_presence). */
+typedef int tow_patience_ask(const char *address, int64_t deadline_ns);
+
 struct tow_patience {
     const char *address; /* borrowed: the listener's; NULL: nobody is asked */
+    tow_patience_ask *ask;
     void (*say)(const char *address, int seconds); /* once, when it takes long; may be NULL */
     int64_t began_ns;
     int64_t deadline_ns; /* when the server is given up, unless it speaks or its listener answers */
@@ -28,7 +32,7 @@ struct tow_patience {
 };
 
 /* `address` in its whole form; hook: is passed by, self: has nobody to be asked. */
-void tow_patience_begin(struct tow_patience *patience, const char *address,
+void tow_patience_begin(struct tow_patience *patience, const char *address, tow_patience_ask *ask,
                         void (*say)(const char *address, int seconds));
 /* One without a listener: the deadline is all. */
 struct tow_patience tow_patience_none(int64_t deadline_ns);

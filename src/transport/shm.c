@@ -649,5 +649,4 @@ const struct tow_transport_ops tow_transport_shm = {
     .connect = shm_connect,
     .listen = shm_listen,
     .adopt = tow_unix_adopt,
-    .explain = tow_transport_no_explain,
 };

@@ -14,7 +14,6 @@
 
 #include "base/clock.h"
 #include "base/file.h"
-#include "transport/address.h"
 #include "transport/sock.h"
 #include "transport/transport.h"
 #include "transport/unix.h"
@@ -293,12 +292,16 @@ static int ssh_no_adopt(int fd, int64_t deadline_ns, char *ret_why, size_t size,
     return -EOPNOTSUPP;
 }
 
+static bool ssh_is_ours(const char *address)
+{
+    return strncmp(address, SSH, strlen(SSH)) == 0;
+}
+
 bool tow_transport_wants_ssh(const char *address, struct tow_ssh_target *ret_target)
 {
-    const char *rest;
     char ignored[TOW_WHY_MAX];
-    return tow_transport_find(address, &rest) == TOW_TRANSPORT_SSH &&
-           tow_ssh_read(rest, ret_target, ignored, sizeof ignored) == 0 &&
+    return ssh_is_ours(address) &&
+           tow_ssh_read(address + strlen(SSH), ret_target, ignored, sizeof ignored) == 0 &&
            ret_target->via[0] == '\0';
 }
 
@@ -310,10 +313,8 @@ int tow_transport_through(const char *address, const char *socket, char *ret_add
 
 void tow_transport_as_written(const char *address, char *ret_address)
 {
-    const char *rest, *via = NULL;
-    if (tow_transport_find(tow_address_behind_hook(address), &rest) == TOW_TRANSPORT_SSH) {
-        via = strstr(rest, VIA);
-    }
+    const char *behind = tow_transport_behind_hook(address);
+    const char *via = ssh_is_ours(behind) ? strstr(behind, VIA) : NULL;
     snprintf(ret_address, TOW_ADDRESS_MAX, "%.*s",
              via == NULL ? TOW_ADDRESS_MAX : (int)(via - address), address);
 }

@@ -279,5 +279,4 @@ const struct tow_transport_ops tow_transport_tcp = {
     .connect = tcp_connect,
     .listen = tcp_listen,
     .adopt = tcp_adopt,
-    .explain = tow_transport_no_explain,
 };

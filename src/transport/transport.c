@@ -56,7 +56,6 @@ const struct tow_transport_ops tow_transport_self = {
     .connect = self_no_connect,
     .listen = self_no_listen,
     .adopt = self_no_adopt,
-    .explain = tow_transport_no_explain,
 };
 
 int tow_transport_find(const char *address, const char **ret_rest)
@@ -114,16 +113,11 @@ int tow_transport_faster(const char *address, char *ret_address)
     return write_address(ops != NULL ? ops->faster : NULL, rest, ret_address);
 }
 
-bool tow_transport_no_explain(const char *rest, int64_t since_ns, char *ret_why, size_t size)
-{
-    return false;
-}
-
 bool tow_transport_explain(const char *address, int64_t since_ns, char *ret_why, size_t size)
 {
     const char *rest;
-    const struct tow_transport_ops *ops = transport_of(tow_address_behind_hook(address), &rest);
-    return ops != NULL && ops->explain(rest, since_ns, ret_why, size);
+    const struct tow_transport_ops *ops = transport_of(tow_transport_behind_hook(address), &rest);
+    return ops != NULL && ops->explain != NULL && ops->explain(rest, since_ns, ret_why, size);
 }
 
 int tow_transport_check(const char *address, char *ret_why, size_t size)
@@ -163,7 +157,14 @@ int tow_transport_connect_by(const char *address, const struct tow_preface *pref
     if (kind < 0) {
         return kind;
     }
-    return transports[kind]->connect(rest, preface, patience, ret_why, size, ret_line);
+    const struct tow_transport_ops *ops = transports[kind];
+    if (ops->wrap == NULL) {
+        return ops->connect(rest, preface, patience, ret_why, size, ret_line);
+    }
+    struct tow_line *inner;
+    const char *behind = strchr(rest, ':') + 1; /* without one it could not be read */
+    int error = tow_transport_connect_by(behind, preface, patience, ret_why, size, &inner);
+    return error < 0 ? error : ops->wrap(rest, inner, ret_why, size, ret_line);
 }
 
 int tow_line_from_fd(int fd, enum tow_transport_kind kind, int64_t deadline_ns, char *ret_why,

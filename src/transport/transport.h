@@ -47,7 +47,7 @@ enum tow_transport_kind {
     TOW_TRANSPORT_COUNT,
 };
 
-/* One transport. `rest` is the address behind the prefix. Unset ops are named stubs. */
+/* One transport. `rest` is the address behind the prefix. */
 struct tow_transport_ops {
     const char *name;
     const char *prefix;
@@ -58,7 +58,7 @@ struct tow_transport_ops {
     const struct tow_transport_ops *further, *faster;
     /* Whether `rest` can be read: 0, or an error with a sentence. Nothing is looked up. */
     int (*check)(const char *rest, char *ret_why, size_t size);
-    /* `preface` may be NULL. */
+    /* `preface` may be NULL. One that wraps has none. */
     int (*connect)(const char *rest, const struct tow_preface *preface,
                    struct tow_patience *patience, char *ret_why, size_t size,
                    struct tow_line **ret_line);
@@ -68,8 +68,12 @@ struct tow_transport_ops {
     /* Makes the server's end of an accepted connection; owns the fd in any case. */
     int (*adopt)(int fd, int64_t deadline_ns, char *ret_why, size_t size,
                  struct tow_line **ret_line);
-    /* tow_transport_explain */
+    /* tow_transport_explain; NULL: nobody is in between. */
     bool (*explain)(const char *rest, int64_t since_ns, char *ret_why, size_t size);
+    /* Of one that stands before another address, OPTIONS:ADDRESS: puts itself before the line to
+     * it, which it owns in any case. NULL: its rest is an address of its own. */
+    int (*wrap)(const char *rest, struct tow_line *inner, char *ret_why, size_t size,
+                struct tow_line **ret_line);
 };
 
 extern const struct tow_transport_ops tow_transport_self;
@@ -83,6 +87,9 @@ extern const struct tow_transport_ops tow_transport_hook;
 int tow_transport_find(const char *address, const char **ret_rest);
 /* Whether such an address can be read; with a sentence. */
 int tow_transport_check(const char *address, char *ret_why, size_t size);
+
+/* The address behind hook:, if it is one; else itself. */
+const char *tow_transport_behind_hook(const char *address);
 
 /* What the transport of such an address is like: asked, so that only this folder knows them. */
 
@@ -108,8 +115,6 @@ void tow_transport_as_written(const char *address, char *ret_address);
 /* A connection that was begun at `since_ns` was closed without a word, or has been lost: true and a
  * sentence if whoever is in between knows why. */
 bool tow_transport_explain(const char *address, int64_t since_ns, char *ret_why, size_t size);
-/* For transports with nobody in between. */
-bool tow_transport_no_explain(const char *rest, int64_t since_ns, char *ret_why, size_t size);
 
 /* Connects to a server. Fails within the deadline (use tow_time_deadline(TOW_CONNECT_TIMEOUT_NS)
  * where nobody said otherwise); only name resolution may take longer, and a server that asks for

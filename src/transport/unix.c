@@ -237,5 +237,4 @@ const struct tow_transport_ops tow_transport_unix = {
     .connect = unix_connect,
     .listen = unix_listen,
     .adopt = tow_unix_adopt,
-    .explain = tow_transport_no_explain,
 };

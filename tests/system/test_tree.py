@@ -63,6 +63,18 @@ def calls_between_rooms_run_one_way():
     t.check(not wrong, "\n".join(wrong))
 
 
+@t.test(150)
+def folders_without_rooms_have_small_circles_of_calls():
+    wrong, folders = [], rooms.without_rooms()
+    for folder in ("base", "wire", "transport", "cli", "nvml"):
+        t.check(folder in folders, f"src/{folder} is not looked at, only {folders}")
+    for folder in folders:
+        missing = {path.name for path in (SRC / folder).glob("*.c")} - set(rooms.objects_without_rooms(t.BUILD, folder))
+        t.check(len(missing) <= 1, f"src/{folder}: no object files were found of {sorted(missing)}")  # one is a program's own
+        wrong += rooms.mistakes_without_rooms(t.BUILD, folder)
+    t.check(not wrong, "\n".join(wrong))
+
+
 @t.test()
 def a_name_says_its_side():
     """A function of the client, one of the server and one of both cannot be confused in a backtrace."""

@@ -98,17 +98,17 @@ static void ssh_addresses_name_a_socket_elsewhere(void **state)
     assert_int_equal(
         tow_transport_through("hook:cut=5:ssh://gpuhost", "/nonexistent/sock", through), 0);
     assert_string_equal(through, "hook:cut=5:ssh://gpuhost?via=/nonexistent/sock");
-    assert_false(tow_transport_wants_ssh(tow_address_behind_hook(through), &target));
+    assert_false(tow_transport_wants_ssh(tow_transport_behind_hook(through), &target));
     tow_transport_as_written(through, shown);
     assert_string_equal(shown, "hook:cut=5:ssh://gpuhost");
     tow_transport_as_written("tcp://h?via=/s", shown);
     assert_string_equal(shown, "tcp://h?via=/s");
-    assert_int_equal(connect_to(tow_address_behind_hook(through)), -ENOENT);
+    assert_int_equal(connect_to(tow_transport_behind_hook(through)), -ENOENT);
     assert_string_equal(why, "the ssh to gpuhost has ended; start the program again with: towline "
                              "run -s ssh://gpuhost -- PROGRAM");
     /* The socket is here, the server is not: no shared memory, and further lines are the same way.
      */
-    assert_int_equal(tow_transport_faster(tow_address_behind_hook(through), shown), -ENOTSUP);
+    assert_int_equal(tow_transport_faster(tow_transport_behind_hook(through), shown), -ENOTSUP);
     assert_int_equal(tow_transport_further("ssh://h?via=/s", shown), 0);
     assert_string_equal(shown, "ssh://h?via=/s");
 }
@@ -149,8 +149,8 @@ static void short_forms_mean_whole_ones(void **state)
     memset(longest, 'x', sizeof longest - 1);
     longest[sizeof longest - 1] = '\0';
     assert_int_equal(tow_address_read(longest, full, why, sizeof why), -ENAMETOOLONG);
-    assert_string_equal(tow_address_behind_hook("hook:delay=1ms:hook:cut=5:tcp://h"), "tcp://h");
-    assert_string_equal(tow_address_behind_hook("hook:cut"), "hook:cut");
+    assert_string_equal(tow_transport_behind_hook("hook:delay=1ms:hook:cut=5:tcp://h"), "tcp://h");
+    assert_string_equal(tow_transport_behind_hook("hook:cut"), "hook:cut");
 }
 
 static void lists_are_cut_at_their_commas(void **state)

@@ -4,6 +4,7 @@
 
 #include "base/clock.h"
 #include "base/thread.h"
+#include "transport/choose.h"
 #include "wire/control.h"
 
 #include <errno.h>
@@ -56,7 +57,7 @@ static void say(const char *address, int seconds)
 static struct tow_patience silent_for(const char *address, int64_t left_ns)
 {
     struct tow_patience patience;
-    tow_patience_begin(&patience, address, say);
+    tow_patience_begin(&patience, address, tow_ask_presence, say);
     assert_true(tow_patience_next(&patience) == patience.ask_ns);
     assert_true(patience.ask_ns < patience.deadline_ns);
     patience.ask_ns = tow_time_now_ns();
@@ -81,7 +82,7 @@ static void without_a_listener_the_deadline_is_all(void **state)
     assert_true(patience.deadline_ns > tow_time_now_ns() + 3 * TOW_TIME_S);
     assert_true(tow_patience_next(&patience) == patience.deadline_ns);
     struct tow_patience self;
-    tow_patience_begin(&self, "self:soft", say);
+    tow_patience_begin(&self, "self:soft", tow_ask_presence, say);
     assert_null(self.address);
 }
 

@@ -15,6 +15,7 @@
 #include "client/link/lane.h"
 #include "client/link/self.h"
 #include "client/link/share.h"
+#include "transport/choose.h"
 #include "transport/lanes.h"
 #include "transport/login.h"
 #include "transport/transport.h"
@@ -298,7 +299,7 @@ int towc_link_open(const char *address, unsigned index, struct towc_link **ret_l
     tow_cond_init(&link->side_send.told);
     tow_cond_init(&link->hostfns.ended);
     struct tow_patience patience; /* for all that follows */
-    tow_patience_begin(&patience, address, say_that_we_wait);
+    tow_patience_begin(&patience, address, tow_ask_presence, say_that_we_wait);
     struct tow_retry retry = {0};
     struct tow_preface hello = {0};
     int error = towc_hello_make(index, towc_lane_wanted(link) > 0, &hello);
