@@ -293,8 +293,8 @@ CUresult towc_cuMemFreeHost(void *p)
     }
     CUresult status = towc_mirror_sync_device();
     if (!towc_mirror_is_candidate(&region)) {
-        CUresult ended = memory_release(&region);
-        return status == CUDA_SUCCESS ? ended : status;
+        CUresult released = memory_release(&region);
+        return status == CUDA_SUCCESS ? released : status;
     }
     CUresult ended = memory_end_copies(&region);
     status = status == CUDA_SUCCESS ? ended : status;
@@ -305,8 +305,8 @@ CUresult towc_cuMemFreeHost(void *p)
         memory_abandon(&region);
     }
     if (lost || !is_expected(&region)) {
-        CUresult ended = memory_release(&region);
-        status = status == CUDA_SUCCESS ? ended : status;
+        CUresult released = memory_release(&region);
+        status = status == CUDA_SUCCESS ? released : status;
     }
     return status;
 }
@@ -371,8 +371,8 @@ CUresult towc_cuMemHostUnregister(void *p)
     status = status == CUDA_SUCCESS ? ended : status;
     memory_abandon(&region); /* the program may free it now */
     if (region.shared_high != 0) {
-        CUresult ended = towc_lend_end(region.link, region.shared_low);
-        status = status == CUDA_SUCCESS ? ended : status;
+        CUresult unlent = towc_lend_end(region.link, region.shared_low);
+        status = status == CUDA_SUCCESS ? unlent : status;
     }
     return status;
 }
