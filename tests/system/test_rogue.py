@@ -3,21 +3,25 @@
 """Servers that do what no server does: the client loses them, and neither writes nor runs what it should not.
 
     test_rogue.py search SECONDS [SEED]    tries changes at random for so long; TOWLINE_BUILD names the build
+    test_rogue.py memory SECONDS [SEED]    the same over shared memory
 
 The test of changes at random has a seed that is made of the commit's name, so that every commit tries others.
 """
 
 import collections
+import contextlib
 import pathlib
 import random
 import struct
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "lib"))
 import rawclient as raw  # noqa: E402
+import ring  # noqa: E402
 import rogue  # noqa: E402
 import towtest as t  # noqa: E402
 
@@ -27,11 +31,14 @@ KINDS = ("unix", "tcp")
 NOT_OUTSTANDING = "it broke the protocol: it called a host function that is not outstanding"
 
 
+def environment(address, **more):
+    return t.clean_environment(**{"TOWLINE_SERVER": address, "TOWLINE_TRANSPORT": "unix", "LD_LIBRARY_PATH": str(t.LIBCUDA.parent), **more})
+
+
 def victim(address, *args, env=None):
     """What helpers/victim.c says of its functions and its end, and what stands on stderr."""
     program = t.build_c(HELPERS / "victim.c", ["-lcuda"])
-    done = t.run([program, *args], env=t.clean_environment(TOWLINE_SERVER=address, TOWLINE_TRANSPORT="unix",
-                                                           LD_LIBRARY_PATH=str(t.LIBCUDA.parent), **(env or {})))
+    done = t.run([program, *args], env=environment(address, **(env or {})))
     t.equal(done.returncode, 0, f"the exit code of victim {args}\n{done.stdout}{done.stderr}")
     return done.stdout.strip(), done.stderr
 
@@ -197,9 +204,12 @@ class Random:
     """A server some of whose frames are changed, said again, or late. Each is of a length that is true, and none is left out:
     what is never answered is waited for."""
 
-    def __init__(self, server, kind, seed):
+    def __init__(self, server, kind, seed, side=False):
         self.chance, self.old, self.kept, self.seen = random.Random(seed), collections.deque(maxlen=50), [], 0
         self.often, self.done = self.chance.choice((0.01, 0.05, 0.3)), []
+        self.side = side  # only what comes on further connections, which is little
+        self.ways = (self.flip, self.fill, self.again, self.older, self.longer if side else self.hold)
+        self.often = 0.5 if side else self.often
         self.proxy = rogue.Rogue(server, kind, self.change)
 
     def flip(self, frame):
@@ -211,6 +221,11 @@ class Random:
     def fill(self, frame):
         size = min(len(frame) - 16, 64)
         return [frame[:16] + self.chance.randbytes(size) + frame[16 + size:]]
+
+    def longer(self, frame):
+        """Or shorter, as it says itself."""
+        size = max(32, len(frame) + 8 * self.chance.choice((-4096, -1, 1, 512, 1 << 17)))
+        return [struct.pack("<I", size) + frame[4:size] + bytes(max(0, size - len(frame)))]
 
     def again(self, frame):
         return [frame, frame]
@@ -226,11 +241,11 @@ class Random:
 
     def change(self, frame, line):
         self.seen += 1
-        if self.seen < 4 or line > 0:  # a server that is none is no server
+        if self.side != (line > 0) or self.seen < 4:  # a server that is none is no server
             return [frame]
         frames = [frame]
         if self.chance.random() < self.often:
-            way = self.chance.choice((self.flip, self.fill, self.again, self.older, self.hold))
+            way = self.chance.choice(self.ways)
             self.done.append(way.__name__)
             frames = way(frame)
         self.old.append(frame)
@@ -245,12 +260,46 @@ def commit_seed():
     return int(done.stdout.strip()[:8], 16) << 16 if done.returncode == 0 else 0
 
 
-def search(seed, sessions=None, seconds=None):
+class Welcome:
+    """A server whose first answer is changed somewhere. No other is."""
+
+    def __init__(self, server, kind, seed):
+        self.chance, self.done = random.Random(seed), []
+        self.proxy = rogue.Rogue(server, kind, self.change)
+
+    def change(self, frame, line):
+        if rogue.kind_of(frame) != raw.WELCOME or line > 0:
+            return [frame]
+        made = bytearray(frame)
+        for _ in range(self.chance.choice((1, 1, 8, 64))):
+            at = self.chance.randrange(16, len(made) if self.chance.random() < 0.5 else min(len(made), 400))
+            self.done.append(at)
+            if self.chance.random() < 0.5:
+                made[at] ^= 1 << self.chance.randrange(8)
+            else:
+                made[at:at + 8] = struct.pack("<Q", self.chance.choice(ring.ODD))
+        return [bytes(made[:len(frame)])]
+
+
+WAITS_S = 2  # a server that owes an answer is waited for, for ever: then it hangs up
+
+
+@contextlib.contextmanager
+def hanging_up(proxy):
+    timer = threading.Timer(WAITS_S * t.SLOW, proxy.hang_up)
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+
+
+def search(seed, sessions=None, seconds=None, makes=(Random,)):
     end, number, outcomes = time.monotonic() + (seconds or 0), 0, collections.Counter()
     with t.Server() as server:
         while number < sessions if sessions else time.monotonic() < end:
-            wrong = Random(server, KINDS[number % 2], seed + number)
-            with wrong.proxy as proxy:
+            wrong = makes[number // 2 % len(makes)](server, KINDS[number % 2], seed + number)
+            with wrong.proxy as proxy, hanging_up(proxy):
                 out, err = victim(proxy.address, "anything", env={"TOWLINE_LANES": "1"})
             t.check(out in ("intact; not too often", "no context"), f"seed {seed + number}, {KINDS[number % 2]}: {out}\n{wrong.done}\n{err}")
             outcomes["lost" if "is lost" in err else out] += 1
@@ -263,8 +312,61 @@ def changes_at_random_write_and_run_nothing():
     search(commit_seed(), sessions=8)
 
 
+def changed_side(server, kind, seed):
+    return Random(server, kind, seed, side=True)
+
+
+@t.test(240, trees=BOTH)
+def answers_on_further_connections_write_nothing_else():
+    """FETCH's, for managed memory that is touched."""
+    search(commit_seed(), sessions=4, makes=(changed_side,))
+
+
+@t.test(240, trees=BOTH)
+def a_welcome_that_is_changed_does_no_harm():
+    search(commit_seed(), sessions=8, makes=(Welcome,))
+
+
+# ---- shared memory ----
+
+MEMORY_KINDS = (("bytes",), ("position",), ("sleeps",), ("ended",), ("memory",), ("memory", "memory", "bytes", "sleeps"),
+                ("bytes", "position", "sleeps", "ended", "memory"))
+
+
+def over_memory(server, seed):
+    """A program over memory that changes while it is read: how it ended."""
+    chance = random.Random(seed)
+    kinds = MEMORY_KINDS[seed % len(MEMORY_KINDS)]
+    program = t.build_c(HELPERS / "victim.c", ["-lcuda"])
+    with rogue.RogueMemory(server, chance, kinds) as wrong, hanging_up(wrong):
+        done = t.run([program, "anything"], env=environment(wrong.address, TOWLINE_TRANSPORT="shm"))
+    out = done.stdout.strip()
+    t.check(done.returncode == 0 and out in ("intact; not too often", "no context"),
+            f"seed {seed}, {kinds}, {wrong.done} writes: {done.returncode}, {out}\n{done.stderr}")
+    return "lost" if "is lost" in done.stderr else out
+
+
+def search_memory(seed, sessions=None, seconds=None):
+    end, number, outcomes = time.monotonic() + (seconds or 0), 0, collections.Counter()
+    with t.Server() as server:
+        while number < sessions if sessions else time.monotonic() < end:
+            outcomes[over_memory(server, seed + number)] += 1
+            number += 1
+        t.wait_until(lambda: not server.status()["sessions"], 20, "all sessions have ended")
+    print(f"{number} sessions over shared memory from seed {seed} on: {dict(outcomes)}")
+
+
+@t.test(240, trees=BOTH)
+def shared_memory_that_changes_writes_and_runs_nothing():
+    search_memory(commit_seed(), sessions=len(MEMORY_KINDS))
+
+
 if __name__ == "__main__":
-    if sys.argv[1:2] == ["search"]:
-        search(int(sys.argv[3]) if len(sys.argv) > 3 else random.getrandbits(31), seconds=float(sys.argv[2]))
+    if sys.argv[1:2] in (["search"], ["memory"]):
+        seed = int(sys.argv[3]) if len(sys.argv) > 3 else random.getrandbits(31)
+        if sys.argv[1] == "search":
+            search(seed, seconds=float(sys.argv[2]), makes=(Random, changed_side, Welcome))
+        else:
+            search_memory(seed, seconds=float(sys.argv[2]))
     else:
         t.main()
