@@ -361,6 +361,66 @@ def shared_memory_that_changes_writes_and_runs_nothing():
     search_memory(commit_seed(), sessions=len(MEMORY_KINDS))
 
 
+# ---- answers that are made up ----
+
+class Answering:
+    """A server whose replies to one function are others. `made(reply)` gives a body, from that of the server."""
+
+    def __init__(self, server, function, made):
+        self.function, self.made, self.asked = raw.FUNCTIONS[function], made, set()
+        self.proxy = rogue.Rogue(server, "unix", self.change, self.heard)
+
+    def heard(self, frame, line):
+        if rogue.kind_of(frame) == self.function:
+            self.asked.add((line, rogue.seq_of(frame)))
+
+    def change(self, frame, line):
+        if rogue.kind_of(frame) != rogue.REPLY or (line, rogue.seq_of(frame)) not in self.asked:
+            return [frame]
+        return [raw.frame(rogue.REPLY, self.made(frame[16:]), 0, 0, rogue.seq_of(frame))]
+
+
+@t.test(120, trees=BOTH)
+def options_of_the_compiler_stay_the_programs():
+    """A log is no longer than its room in the next call with the same options, and pointers are those that the program gave."""
+    log = b"x" * 8192
+
+    def every_option(_):
+        fields = struct.pack("<IIQ", 0, len(log), 0) + log
+        fields += b"".join(struct.pack("<IIQ", index, 0, value) for index, value in
+                           ((1, 0xFFFFFFFF), (2, 0x4141414141414141), (3, 0x4242424242424242), (4, 1 << 15), (5, 7)))
+        return struct.pack("<IIII", 0, 0, 6, 0) + fields + struct.pack("<iI", -1, 0)
+    with t.Server() as server, Answering(server, "cuModuleLoadDataEx", every_option).proxy as proxy:
+        out, err = victim(proxy.address, "options")
+        t.equal(out, "intact; pointers stay", err)
+
+
+def figures(frame, values):
+    """A welcome whose snapshot has other values for attributes of devices."""
+    made, at = bytearray(frame), frame.index(struct.pack("<II", 1, 1024))  # MAX_THREADS_PER_BLOCK is the first
+    while (number := struct.unpack_from("<I", made, at)[0]) < 200 and (at == 0 or number >= 1):
+        if number in values:
+            struct.pack_into("<i", made, at + 4, values[number])
+        following = struct.unpack_from("<I", made, at + 8)[0]
+        if following <= number:
+            break
+        at += 8
+    return bytes(made)
+
+
+@t.test(120, trees=BOTH)
+def figures_that_no_device_has_do_no_harm():
+    warp, threads, processors, per_processor = 10, 1, 16, 39
+    worst = (1 << 31) - 1
+    with t.Server() as server:
+        for values in ({warp: -1, threads: worst}, {warp: 1 << 30}, {warp: 1, threads: worst, processors: worst, per_processor: worst},
+                       {warp: 0}, {threads: -worst, warp: -worst}, {processors: -1, per_processor: worst}):
+            def change(frame, _, values=values):
+                return [figures(frame, values) if rogue.kind_of(frame) == raw.WELCOME else frame]
+            with rogue.Rogue(server, "unix", change) as proxy:
+                t.equal(victim(proxy.address, "occupancy")[0], "answered", f"with {values}")
+
+
 if __name__ == "__main__":
     if sys.argv[1:2] in (["search"], ["memory"]):
         seed = int(sys.argv[3]) if len(sys.argv) > 3 else random.getrandbits(31)

@@ -44,6 +44,28 @@ static bool is_log(CUjit_option option)
     return option == CU_JIT_INFO_LOG_BUFFER || option == CU_JIT_ERROR_LOG_BUFFER;
 }
 
+/* What an option's value becomes by a server's answer. Of most it stays what the program gave: some
+ * are pointers, which the next call with the same options would follow. A log's size is never more
+ * than its room, for the same reason. */
+static void take_value(const struct towc_jit *jit, unsigned index, uint64_t value,
+                       const size_t log_rooms[2])
+{
+    switch (jit->options[index]) {
+    case CU_JIT_INFO_LOG_BUFFER_SIZE_BYTES:
+        value = value < log_rooms[0] ? value : log_rooms[0];
+        break;
+    case CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES:
+        value = value < log_rooms[1] ? value : log_rooms[1];
+        break;
+    case CU_JIT_WALL_TIME:
+    case CU_JIT_THREADS_PER_BLOCK:
+        break;
+    default:
+        return;
+    }
+    jit->values[index] = (void *)(uintptr_t)value;
+}
+
 CUresult towc_jit_check(const struct towc_jit *jit)
 {
     if (jit->count == 0) {
@@ -134,7 +156,7 @@ void towc_jit_decode(struct tow_dec *dec, const struct towc_jit *jit, const size
         }
         CUjit_option option = jit->options[index];
         if (!is_log(option)) {
-            jit->values[index] = (void *)(uintptr_t)value;
+            take_value(jit, index, value, log_rooms);
             continue;
         }
         size_t room = log_rooms[option == CU_JIT_ERROR_LOG_BUFFER];

@@ -122,7 +122,7 @@ towc_cuOccupancyMaxPotentialBlockSizeWithFlags(int *minGridSize, int *blockSize,
     }
     const struct towc_launch_limits *limits = towc_launch_limits(context->device);
     int threads = 0, per_processor = 0;
-    if (limits == NULL || limits->warp == 0) {
+    if (limits == NULL || limits->warp == 0 || limits->warp > UINT16_MAX) {
         return towc_no_context();
     }
     status = towc_kernel_attribute(kernel, context->device, CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK,
@@ -136,10 +136,12 @@ towc_cuOccupancyMaxPotentialBlockSizeWithFlags(int *minGridSize, int *blockSize,
     }
     int warp = (int)limits->warp;
     int largest = threads < (int)limits->threads ? threads : (int)limits->threads;
+    largest = largest < UINT16_MAX ? largest : UINT16_MAX; /* as tow_launch_dimension says */
     if (blockSizeLimit != 0 && blockSizeLimit < largest) {
         largest = blockSizeLimit;
     }
-    int best_size = 0, best_blocks = 0, best_threads = 0;
+    int best_size = 0, best_blocks = 0;
+    int64_t best_threads = 0;
     int size = (largest + warp - 1) / warp * warp;
     for (; size > 0 && best_threads < per_processor; size -= warp) {
         int tried = size < largest ? size : largest;
@@ -151,13 +153,13 @@ towc_cuOccupancyMaxPotentialBlockSizeWithFlags(int *minGridSize, int *blockSize,
         if (status != CUDA_SUCCESS) {
             return status;
         }
-        if (blocks * tried > best_threads) {
-            best_threads = blocks * tried;
+        if ((int64_t)blocks * tried > best_threads) {
+            best_threads = (int64_t)blocks * tried;
             best_blocks = blocks;
             best_size = tried;
         }
     }
-    *minGridSize = best_blocks * (int)limits->processors;
+    *minGridSize = (int)((int64_t)best_blocks * (int)limits->processors);
     *blockSize = best_size;
     return CUDA_SUCCESS;
 }

@@ -296,6 +296,54 @@ static int anything(void)
     _exit(0); /* the end of a program may wait for what a server says */
 }
 
+/* ---- code ---- */
+
+enum { LOG_ROOM = 256, OPTIONS = 6 };
+
+static const char empty_ptx[] = ".version 7.0\n.target sm_50\n.address_size 64\n"
+                                ".visible .entry nothing() { ret; }\n";
+
+/* The same options twice: what the first answer wrote into them must do no harm. */
+static int options(void)
+{
+    const char *names[] = {"a", "b"};
+    void *addresses[] = {NULL, NULL};
+    CUjit_option option[OPTIONS] = {CU_JIT_INFO_LOG_BUFFER,     CU_JIT_INFO_LOG_BUFFER_SIZE_BYTES,
+                                    CU_JIT_GLOBAL_SYMBOL_NAMES, CU_JIT_GLOBAL_SYMBOL_ADDRESSES,
+                                    CU_JIT_GLOBAL_SYMBOL_COUNT, CU_JIT_WALL_TIME};
+    char *log = (char *)give(LOG_ROOM);
+    void *value[OPTIONS] = {log, (void *)LOG_ROOM, names, addresses, (void *)2, NULL};
+    CUmodule module;
+    for (int i = 0; i < 2; i++) {
+        cuModuleLoadDataEx(&module, empty_ptx, OPTIONS, option, value);
+    }
+    take_back((uint8_t *)log, LOG_ROOM);
+    printf("%s; %s\n", all_intact() ? "intact" : "changed",
+           value[0] == log && value[2] == names && value[3] == addresses && value[4] == (void *)2
+               ? "pointers stay"
+               : "other pointers");
+    return 0;
+}
+
+static size_t no_shared_memory(int block)
+{
+    (void)block;
+    return 0;
+}
+
+/* Figures of the device, and of a kernel, as no device has them. */
+static int occupancy(void)
+{
+    CUmodule module;
+    CUfunction function;
+    int grid = 0, block = 0;
+    CHECK(cuModuleLoadData(&module, empty_ptx));
+    CHECK(cuModuleGetFunction(&function, module, "nothing"));
+    cuOccupancyMaxPotentialBlockSize(&grid, &block, function, no_shared_memory, 0, 0);
+    puts("answered");
+    return 0;
+}
+
 /* ---- managed memory ---- */
 
 static const char *wish; /* the file that says where the server is to name memory next */
@@ -376,6 +424,8 @@ int main(int argc, char **argv)
         {"flat", download_flat},
         {"rows", download_rows},
         {"registered", download_registered},
+        {"options", options},
+        {"occupancy", occupancy},
     };
     CUcontext context;
     if (argc > 1 && strcmp(argv[1], "anything") == 0) {
