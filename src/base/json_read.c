@@ -255,6 +255,13 @@ const struct tow_json_value *tow_json_member(const struct tow_json_doc *doc,
     return NULL;
 }
 
+int64_t tow_json_whole(const struct tow_json_value *value)
+{
+    const double end = 9223372036854775808.0; /* the first that is too large */
+    double number = value == NULL ? 0 : value->number;
+    return number >= end ? INT64_MAX : number < -end ? INT64_MIN : (int64_t)number;
+}
+
 double tow_json_number(const struct tow_json_doc *doc, const struct tow_json_value *object,
                        const char *key)
 {

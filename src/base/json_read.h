@@ -44,6 +44,9 @@ const struct tow_json_value *tow_json_member(const struct tow_json_doc *doc,
 const struct tow_json_value *tow_json_next(const struct tow_json_doc *doc,
                                            const struct tow_json_value *container,
                                            const struct tow_json_value *previous);
+/* A number without its fraction; for what no int64_t has the nearest one that it has. NULL gives 0.
+ */
+int64_t tow_json_whole(const struct tow_json_value *value);
 /* Members with a default for what is missing or of another type. */
 double tow_json_number(const struct tow_json_doc *doc, const struct tow_json_value *object,
                        const char *key);

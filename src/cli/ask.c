@@ -10,6 +10,16 @@
 #include "base/json_read.h"
 #include "transport/address.h"
 
+/* Control characters are spaces in JSON, or a server's that wants to move the cursor. */
+static void ask_print(const char *address, const struct tow_buf *report)
+{
+    printf("{\"address\":\"%s\",\"report\":", address);
+    for (size_t i = 0; i < report->size; i++) {
+        putchar(report->data[i] < ' ' || report->data[i] == 0x7f ? ' ' : report->data[i]);
+    }
+    printf("}");
+}
+
 static int ask_each(char *addresses, bool json, tow_ask_show *show)
 {
     int failures = 0;
@@ -37,8 +47,8 @@ static int ask_each(char *addresses, bool json, tow_ask_show *show)
             tow_cli_say("%s", why);
             failures++;
         } else if (json) {
-            printf("%s{\"address\":\"%s\",\"report\":%.*s}", first ? "" : ",", shown,
-                   (int)report.size, (const char *)report.data);
+            printf("%s", first ? "" : ",");
+            ask_print(shown, &report);
             first = false;
         } else {
             show(shown, &doc);

@@ -16,9 +16,9 @@ static void devices_show(const char *address, const struct tow_json_doc *doc)
     int count = 0;
     while ((device = tow_json_next(doc, devices, device)) != NULL) {
         char memory[16];
-        printf("  %d  %s, capability %s, %s, %.0f multiprocessors\n     %s  %s\n",
-               (int)tow_json_number(doc, device, "index"), tow_json_text(doc, device, "name"),
-               tow_json_text(doc, device, "capability"),
+        printf("  %lld  %s, capability %s, %s, %.0f multiprocessors\n     %s  %s\n",
+               (long long)tow_json_whole(tow_json_member(doc, device, "index")),
+               tow_json_text(doc, device, "name"), tow_json_text(doc, device, "capability"),
                tow_cli_bytes(tow_json_number(doc, device, "memory"), memory),
                tow_json_number(doc, device, "multiprocessors"), tow_json_text(doc, device, "uuid"),
                tow_json_text(doc, device, "pci"));

@@ -73,9 +73,9 @@ static void status_show(const char *address, const struct tow_json_doc *doc)
         }
         char memory[16], in[16], out[16], gpu[16] = "-";
         limits = tow_json_member(doc, session, "limits");
-        int device = (int)tow_json_number(doc, session, "gpu");
+        int64_t device = tow_json_whole(tow_json_member(doc, session, "gpu"));
         if (device >= 0) {
-            snprintf(gpu, sizeof gpu, "%d", device);
+            snprintf(gpu, sizeof gpu, "%lld", (long long)device);
         }
         printf(
             "%8.0f  %-20.40s %-20.48s %-10.32s %-24.40s %4s %10s %10.0f %10s %10s %8s %12s  %s\n",

@@ -14,6 +14,10 @@ void tow_cli_say(const char *format, ...)
     vsnprintf(line, sizeof line, format, args);
     va_end(args);
     size_t length = strlen(line);
+    for (char *at = line; *at != '\0'; at++) {
+        /* A server's sentence may be in it: that moves no cursor. */
+        *at = (unsigned char)*at < ' ' || *at == 0x7f ? ' ' : *at;
+    }
     fprintf(stderr, "towline: %s%s\n", line, length > 0 && line[length - 1] == '.' ? "" : ".");
 }
 

@@ -115,7 +115,7 @@ struct tow_nvml_process {
 struct tow_nvml_device {
     unsigned index;
     unsigned server;
-    int ordinal; /* on the server */
+    int ordinal; /* on the server: less than TOW_NVML_DEVICES_MAX */
     char name[TOW_NVML_TEXT_MAX], uuid[TOW_NVML_TEXT_MAX];
     char serial[TOW_NVML_TEXT_MAX], vbios[TOW_NVML_TEXT_MAX];
     unsigned domain, bus, slot;

@@ -61,7 +61,7 @@ static void take_gauges(struct tow_nvml_device *device, const struct tow_json_do
         const struct tow_json_value *value = tow_json_member(doc, object, tow_nvml_gauge_names[i]);
         if (value != NULL && value->type == TOW_JSON_NUMBER) {
             device->known |= UINT64_C(1) << i;
-            device->gauge[i] = (int64_t)value->number;
+            device->gauge[i] = tow_json_whole(value);
         }
     }
 }
@@ -77,7 +77,13 @@ static uint64_t state_item(const struct tow_json_doc *doc, const struct tow_json
             return 0;
         }
     }
-    return value != NULL ? (uint64_t)value->number : 0;
+    return (uint64_t)tow_json_whole(value);
+}
+
+static int64_t state_number(const struct tow_json_doc *doc, const struct tow_json_value *object,
+                            const char *name)
+{
+    return tow_json_whole(tow_json_member(doc, object, name));
 }
 
 static void take_sessions(struct tow_nvml_device *device, const struct tow_json_doc *doc,
@@ -87,8 +93,8 @@ static void take_sessions(struct tow_nvml_device *device, const struct tow_json_
     device->held = 0;
     device->process_count = 0;
     while ((session = tow_json_next(doc, sessions, session)) != NULL) {
-        bool here = (int)tow_json_number(doc, session, "gpu") == device->ordinal;
-        uint64_t memory = here ? (uint64_t)tow_json_number(doc, session, "memory") : 0;
+        bool here = state_number(doc, session, "gpu") == device->ordinal;
+        uint64_t memory = here ? (uint64_t)state_number(doc, session, "memory") : 0;
         const struct tow_json_value *used = tow_json_member(doc, session, "used");
         device->held += used == NULL ? memory : state_item(doc, used, device->ordinal);
         if (!here) {
@@ -96,7 +102,7 @@ static void take_sessions(struct tow_nvml_device *device, const struct tow_json_
         }
         if (device->process_count < TOW_NVML_PROCESSES_MAX) {
             struct tow_nvml_process *process = &device->process[device->process_count++];
-            process->pid = (uint32_t)tow_json_number(doc, session, "client_pid");
+            process->pid = (uint32_t)state_number(doc, session, "client_pid");
             process->memory = memory;
             snprintf(process->name, sizeof process->name, "%s",
                      tow_json_text(doc, session, "client"));
@@ -112,11 +118,11 @@ static void take_facts(struct tow_nvml_device *device, const struct tow_json_doc
     sscanf(tow_json_text(doc, object, "pci"), "%x:%x:%x", &device->domain, &device->bus,
            &device->slot);
     sscanf(tow_json_text(doc, object, "capability"), "%d.%d", &device->major, &device->minor);
-    device->memory = (uint64_t)tow_json_number(doc, object, "memory");
-    device->bus_width = (int64_t)tow_json_number(doc, object, "bus_width");
-    device->clock_khz = (int64_t)tow_json_number(doc, object, "clock_khz");
-    device->memory_clock_khz = (int64_t)tow_json_number(doc, object, "memory_clock_khz");
-    device->cuda = (int)tow_json_number(doc, object, "cuda");
+    device->memory = (uint64_t)state_number(doc, object, "memory");
+    device->bus_width = state_number(doc, object, "bus_width");
+    device->clock_khz = state_number(doc, object, "clock_khz");
+    device->memory_clock_khz = state_number(doc, object, "memory_clock_khz");
+    device->cuda = (int)state_number(doc, object, "cuda");
     const struct tow_json_value *peers = tow_json_member(doc, object, "peers"), *peer = NULL;
     device->peers = 0;
     for (unsigned i = 0; i < 64 && (peer = tow_json_next(doc, peers, peer)) != NULL; i++) {
@@ -182,8 +188,11 @@ static void take_report(unsigned server, const struct tow_json_doc *doc, bool fi
     const struct tow_json_value *states = tow_json_member(doc, gauges, "devices");
     const struct tow_json_value *object = NULL;
     while ((object = tow_json_next(doc, list, object)) != NULL) {
-        struct tow_nvml_device fresh = {.server = server,
-                                        .ordinal = (int)tow_json_number(doc, object, "index")};
+        int64_t index = state_number(doc, object, "index");
+        if (index < 0 || index >= TOW_NVML_DEVICES_MAX) {
+            continue; /* `peers` has no bit for it */
+        }
+        struct tow_nvml_device fresh = {.server = server, .ordinal = (int)index};
         if (first) {
             take_facts(&fresh, doc, object);
             add_device(&fresh);

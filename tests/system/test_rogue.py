@@ -10,8 +10,11 @@ The test of changes at random has a seed that is made of the commit's name, so t
 
 import collections
 import contextlib
+import json
 import pathlib
 import random
+import re
+import socket
 import struct
 import subprocess
 import sys
@@ -419,6 +422,88 @@ def figures_that_no_device_has_do_no_harm():
                 return [figures(frame, values) if rogue.kind_of(frame) == raw.WELCOME else frame]
             with rogue.Rogue(server, "unix", change) as proxy:
                 t.equal(victim(proxy.address, "occupancy")[0], "answered", f"with {values}")
+
+
+# ---- reports ----
+
+class Reporter:
+    """Answers every question with the same bytes. Use with `with`."""
+
+    def __init__(self, answer):
+        self.answer = answer
+        self.folder = tempfile.TemporaryDirectory(prefix="tow")
+        self.socket = socket.socket(socket.AF_UNIX)
+        self.socket.bind(f"{self.folder.name}/sock")
+        self.socket.listen(64)
+        self.address = f"unix://{self.folder.name}/sock"
+
+    def serve(self):
+        with contextlib.suppress(OSError):
+            while True:
+                with self.socket.accept()[0] as line, contextlib.suppress(OSError):
+                    line.recv(4096)
+                    line.sendall(self.answer)
+
+    def __enter__(self):
+        self.thread = threading.Thread(target=self.serve, daemon=True)
+        self.thread.start()
+        return self
+
+    def __exit__(self, *_):
+        rogue.Rogue.shut(self.socket)
+        self.thread.join(20)
+        self.socket.close()
+        self.folder.cleanup()
+
+
+def report(text):
+    data = text if isinstance(text, bytes) else text.encode()
+    return raw.frame(0xF00D, struct.pack("<II", raw.MAGIC, len(data)) + data, 0)
+
+
+def devices_like(index, **more):
+    return {"index": index, "name": "x" * 500, "uuid": "GPU-0", "pci": "ffffffff:ffffffff:ffffffff", "memory": 1e300, "cuda": -1e300,
+            "capability": "99999999.-99999999", "peers": [1] * 100, "clock_khz": 1e19, **more}
+
+
+HOSTILE_REPORTS = {
+    "indexes beyond all": {"devices": [devices_like(i) for i in (0, 63, 64, -1, 2**31, 1e300, 1e999, "one")]},
+    "more devices than there may be": {"devices": [devices_like(i) for i in range(500)]},
+    "numbers beyond all": {"devices": [devices_like(0)], "gauges": {"running": 0, "devices": [{"uuid": "GPU-0", "temperature": 1e300, "serial": "y" * 5000}]},
+                           "sessions": [{"gpu": 0, "client_pid": 1e300, "memory": -1e300, "client": "z" * 5000, "used": [1e300] * 100}] * 500,
+                           "others": {"used": [1e999]}, "uptime_s": 1e300, "workers": {"busy": 1e300}},
+    "other types": {"devices": {"a": 1, "b": [2]}, "gauges": [3], "sessions": "none", "workers": 4, "others": []},
+    "no object": [1, 2, 3],
+}
+WITHOUT_DEVICES = ("no object",)  # NVML would wait for some
+
+
+@t.test(120, trees=BOTH)
+def reports_do_no_harm():
+    program = t.build_c(HELPERS / "nvml_victim.c", ["-l:libnvidia-ml.so.1"])
+    texts = {name: json.dumps(text).replace("Infinity", "1e999") for name, text in HOSTILE_REPORTS.items()}
+    texts |= {"deep": "[" * 100000, "cut": '{"devices":[{"index":0', "long": '{"a":[' + "0," * 300000 + "0]}", "no text": b"\xff\x00" * 100}
+    for name, text in texts.items():
+        with Reporter(report(text)) as server:
+            if name not in WITHOUT_DEVICES:
+                done = t.run([program], env=environment(server.address))
+                t.check(done.returncode == 0 and re.fullmatch("no devices|\\d+ devices; within", done.stdout.strip()), f"{name}: {done}")
+                t.check(name != "indexes beyond all" or done.stdout.startswith("3 devices"), done.stdout)  # 0, 63, and "one", which is 0
+            for command in (["status"], ["status", "--json"], ["devices"]):
+                done = t.run([t.TOWLINE, *command, "-s", server.address])
+                t.check(done.returncode in (0, 1), f"{name}, {command}: {done}")
+
+
+@t.test(60)
+def nothing_that_a_server_says_moves_the_cursor():
+    evil = "\x1b[2J\x07\r"
+    refusal = raw.frame(0xF002, struct.pack("<II", raw.MAGIC, 1) + raw.text(f"go away{evil}"), 0)
+    for answer in (report('{"version":"%s","devices":[{"index":0,"name":"\\u001b[2J"}]}' % evil), refusal):
+        with Reporter(answer) as server:
+            for command in (["status"], ["status", "--json"], ["devices"], ["end", "1"]):
+                done = t.run([t.TOWLINE, command[0], "-s", server.address, *command[1:]])
+                said = (done.stdout + done.stderr).replace("\n", "")
+                t.check(said.isprintable(), f"{command}: {said!r}")
 
 
 if __name__ == "__main__":

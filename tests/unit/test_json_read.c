@@ -43,6 +43,30 @@ static void no_control_character_gets_through(void **state)
     tow_json_doc_fini(&doc);
 }
 
+static void numbers_beyond_all_bounds_are_the_nearest(void **state)
+{
+    static const struct {
+        const char *text;
+        int64_t value;
+    } cases[] = {
+        {"7.9", 7},
+        {"-7.9", -7},
+        {"1e300", INT64_MAX},
+        {"-1e300", INT64_MIN},
+        {"1e999", INT64_MAX},
+        {"9223372036854775807", INT64_MAX},
+        {"9223372036854774784", 9223372036854774784},
+        {"-9223372036854775808", INT64_MIN},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        struct tow_json_doc doc;
+        assert_int_equal(tow_json_doc_parse(cases[i].text, strlen(cases[i].text), &doc), 0);
+        assert_int_equal(tow_json_whole(&doc.values[0]), cases[i].value);
+        tow_json_doc_fini(&doc);
+    }
+    assert_int_equal(tow_json_whole(NULL), 0);
+}
+
 static void every_truncation_is_refused(void **state)
 {
     for (size_t n = 0; n < strlen(text); n++) {
@@ -83,6 +107,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(values_are_found),
         cmocka_unit_test(no_control_character_gets_through),
+        cmocka_unit_test(numbers_beyond_all_bounds_are_the_nearest),
         cmocka_unit_test(every_truncation_is_refused),
         cmocka_unit_test(every_corruption_ends),
         cmocka_unit_test(nesting_has_an_end),
