@@ -61,7 +61,7 @@ static bool copy_split(struct towc_copy *copy, CUresult *ret_status)
     struct towc_region_view view;
     towc_region_look(copy->link, (uint64_t)(uintptr_t)copy->host.first, copy->size, &view);
     size_t head = (size_t)view.alike, rest = copy->size - head;
-    bool up = towc_copy_is_up(copy), wait = (copy->facts & TOW_FACT_WAIT) != 0;
+    bool up = (copy->facts & TOW_FACT_UP) != 0, wait = (copy->facts & TOW_FACT_WAIT) != 0;
     bool swap = !up && part_is_shared(copy, head, rest);
     if (swap) {
         *ret_status = copy_part(copy, head, rest, false);
@@ -109,14 +109,15 @@ static CUresult copy_await(const struct towc_copy *copy)
 CUresult towc_copy_run(struct towc_copy *copy)
 {
     CUresult status = CUDA_SUCCESS;
-    bool done = false;
+    bool done = false, up = (copy->facts & TOW_FACT_UP) != 0;
     enum towc_copy_way way;
     do {
         way = towc_copy_plan(copy->facts, copy->tried);
-        done = executors[way][towc_copy_is_up(copy)](copy, &status);
+        done = executors[way][up](copy, &status);
         copy->tried |= 1u << way;
     } while (!done);
-    return status == CUDA_SUCCESS && towc_copy_awaits(copy->facts, way) ? copy_await(copy) : status;
+    bool awaits = (copy->facts & TOW_FACT_WAIT) && towc_copy_awaits(copy->facts, way);
+    return status == CUDA_SUCCESS && awaits ? copy_await(copy) : status;
 }
 
 /* ---- one dimension ---- */

@@ -214,6 +214,13 @@ static void look_hosts(struct towc_copy *copy, struct towc_region_view *to,
     }
 }
 
+/* Whether the operand is another server's: not asked of memory of the copy's own server. */
+static bool look_is_elsewhere(const struct towc_copy *copy, const struct towc_region *region)
+{
+    return region->link != NULL && region->link != copy->link &&
+           towc_owner_is_elsewhere(towc_owner_of(region));
+}
+
 /* The operands that are the device's; both are looked up before either is made reachable. */
 static CUresult look_devices(struct towc_copy *copy)
 {
@@ -231,8 +238,7 @@ static CUresult look_devices(struct towc_copy *copy)
     if (!has_to && !has_from) {
         return CUDA_SUCCESS;
     }
-    if (towc_client_link_count() > 1 && (towc_owner_is_elsewhere(towc_owner_of(&to.region)) ||
-                                         towc_owner_is_elsewhere(towc_owner_of(&from.region)))) {
+    if (look_is_elsewhere(copy, &to.region) || look_is_elsewhere(copy, &from.region)) {
         copy->facts |= TOW_FACT_ELSEWHERE;
         return CUDA_SUCCESS;
     }

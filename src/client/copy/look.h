@@ -47,15 +47,10 @@ void towc_copy_look_again(struct towc_copy *copy);
 /* So many bytes of a copy of one dimension are dealt with. */
 void towc_copy_advance(struct towc_copy *copy, size_t bytes);
 
-static inline bool towc_copy_is_up(const struct towc_copy *copy)
-{
-    return (copy->facts & TOW_FACT_UP) != 0;
-}
-
 /* Of a copy of one dimension with a host operand. */
 static inline CUdeviceptr towc_copy_device(const struct towc_copy *copy)
 {
-    return towc_copy_is_up(copy) ? copy->to : copy->from;
+    return copy->facts & TOW_FACT_UP ? copy->to : copy->from;
 }
 
 /* True if so many bytes more may come without being waited for: the server keeps only so much for a

@@ -93,7 +93,7 @@ bool towc_named_device(struct towc_copy *copy, CUresult *ret_status)
  * as the device's, so this says so. */
 static CUresult send_made_up(struct towc_copy *copy)
 {
-    bool up = towc_copy_is_up(copy);
+    bool up = (copy->facts & TOW_FACT_UP) != 0;
     struct tow_copy_3d named = {
         .from = {.kind = up ? TOW_AT_ADDRESS : TOW_AT_DEVICE, .address = copy->from},
         .to = {.kind = up ? TOW_AT_DEVICE : TOW_AT_ADDRESS, .address = copy->to},
@@ -158,7 +158,7 @@ bool towc_named_turn(struct towc_copy *copy, CUresult *ret_status)
                          towc_host_rect_span(&copy->host)) == CUDA_SUCCESS) {
         copy->facts = (copy->facts & ~(unsigned)TOW_FACT_PARTLY) | TOW_FACT_MIRRORED;
         *ret_status = copy->rows != NULL ? towc_mirror_push(copy->link) : CUDA_SUCCESS;
-    } else if (towc_copy_is_up(copy)) {
+    } else if (copy->facts & TOW_FACT_UP) {
         *ret_status = towc_send_cuStreamSynchronize(copy->stream);
     }
     return *ret_status != CUDA_SUCCESS;

@@ -68,9 +68,6 @@ enum towc_copy_way towc_copy_plan(unsigned facts, unsigned tried)
 
 bool towc_copy_awaits(unsigned facts, enum towc_copy_way way)
 {
-    if (!(facts & WAIT)) {
-        return false;
-    }
     switch (way) {
     case TOW_WAY_DEVICE:
         return (facts & TOW_FACT_SEEN) != 0;

@@ -65,7 +65,7 @@ extern const size_t towc_copy_rule_count;
 /* The way of the first rule that fits, but for those that were `tried` (bits 1 << way). */
 enum towc_copy_way towc_copy_plan(unsigned facts, unsigned tried);
 
-/* Whether a copy that went this way is waited for: until its stream has done it. */
+/* Whether a synchronous copy that went this way is waited for: until its stream has done it. */
 bool towc_copy_awaits(unsigned facts, enum towc_copy_way way);
 
 #endif

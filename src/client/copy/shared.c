@@ -78,7 +78,7 @@ bool towc_shared_copy(struct towc_copy *copy, CUresult *ret_status)
                     .send = send_shared,
                     .ask = ask_shared,
                     .more_ns = tow_share_copy_ns(copy->size)},
-        .fn = towc_copy_is_up(copy) ? TOW_FN_cuMemcpyHtoDAsync_v2 : TOW_FN_cuMemcpyDtoHAsync_v2,
+        .fn = copy->facts & TOW_FACT_UP ? TOW_FN_cuMemcpyHtoDAsync_v2 : TOW_FN_cuMemcpyDtoHAsync_v2,
         .device = towc_copy_device(copy),
         .host = copy->host.first,
         .size = copy->size,

@@ -31,7 +31,7 @@ struct towc_staged {
 static inline struct towc_staged towc_staged_of(const struct towc_copy *copy)
 {
     return (struct towc_staged){.host = copy->host,
-                                .up = towc_copy_is_up(copy),
+                                .up = (copy->facts & TOW_FACT_UP) != 0,
                                 .stream = copy->stream,
                                 .device = towc_copy_device(copy),
                                 .copy_3d = copy->rows != NULL ? &copy->rows->packed : NULL};

@@ -116,10 +116,11 @@ static void open_lanes(struct towc_link *link)
             error = tow_lanes_add(lanes, line);
         }
     }
-    tow_log(TOW_AREA_CLIENT, TOW_LOG_INFO, "%s: %u further connections for large copies%s%s",
-            link->address, tow_lanes_count(lanes), error < 0 ? "; no more: " : "",
-            error < 0 ? strerror(-error) : "");
     link->lane.lanes = lanes;
+    link->lane.count = tow_lanes_count(lanes);
+    tow_log(TOW_AREA_CLIENT, TOW_LOG_INFO, "%s: %u further connections for large copies%s%s",
+            link->address, link->lane.count, error < 0 ? "; no more: " : "",
+            error < 0 ? strerror(-error) : "");
 }
 
 unsigned towc_lane_use(struct towc_link *link, size_t size)
@@ -132,7 +133,7 @@ unsigned towc_lane_use(struct towc_link *link, size_t size)
         link->lane.tried = true;
         open_lanes(link);
     }
-    unsigned count = tow_lanes_count(link->lane.lanes);
+    unsigned count = link->lane.count;
     tow_mutex_unlock(&link->lane.lock);
     return count;
 }

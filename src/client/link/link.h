@@ -120,6 +120,7 @@ struct towc_link {
         bool key_known, tried;
         uint64_t key[2];
         struct tow_lanes *lanes; /* owned; NULL: none */
+        unsigned count;          /* of them; when they end, the link is lost */
     } lane;
 
     atomic_bool side_tried;
