@@ -62,8 +62,9 @@ def the_second_server_alone_does_as_well_as_the_first():
         for program in programs:
             kinds = run(program, f"{one.address()},{two.address()}", CUDA_VISIBLE_DEVICES="1")
             t.equal(kinds, ["shm", "shm"], f"{program}: the way to them")
-        t.wait_until(lambda: two.log().count("calls") == len(programs), 5, "the log tells of all sessions")
-        calls = [[int(count) for count in re.findall(r"(\d+) calls", server.log())] for server in (one, two)]
+        t.wait_until(lambda: all(server.log().count("ended after") == len(programs) for server in (one, two)), 5,
+                     "the logs tell of all sessions")
+        calls = [[int(count) for count in re.findall(r"ended after .*, (\d+) calls", server.log())] for server in (one, two)]
         t.check(max(calls[0]) < min(calls[1]), f"calls of {calls[0]} to the first server and {calls[1]} to the second")
 
 
