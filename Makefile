@@ -20,7 +20,7 @@ TEST_PACKAGES = libcmocka-dev valgrind clang-format-14 clang-tidy-14
 APT = timeout 300 apt-get -qq -o Acquire::Retries=0 -o Acquire::http::Timeout=10 -o Acquire::https::Timeout=10
 APT_INSTALL = DEBIAN_FRONTEND=noninteractive $(APT) install -y --no-install-recommends
 
-.PHONY: all demo test check check-sanitizers check-vm check-long api-status examples bench install clean tools test-tools asan tsan help
+.PHONY: all demo test check check-sanitizers check-vm check-moves check-long api-status examples bench install clean tools test-tools asan tsan help
 
 all: $(BUILD)/build.ninja
 	@$(NINJA) -C $(BUILD)
@@ -28,7 +28,7 @@ all: $(BUILD)/build.ninja
 
 help:
 	@sed -n 's/^# \(.*\)/\1/p' Makefile | head -5
-	@echo "targets: all demo test check-sanitizers check-vm check-long api-status examples bench install clean; PREFIX=$(PREFIX) BUILD=$(BUILD)"
+	@echo "targets: all demo test check-sanitizers check-vm check-moves check-long api-status examples bench install clean; PREFIX=$(PREFIX) BUILD=$(BUILD)"
 
 # Only when something is missing, and only where apt can help.
 tools:
@@ -109,6 +109,10 @@ check-vm: all
 # What CI runs, with nothing drawn. docs/testing.md says how long it takes, and has its last result.
 check-long:
 	@.ci/run --long
+
+# How far four calls travel inside the client, against their limits; compiles it once more.
+check-moves: all
+	@tools/moves.py --check $(BUILD)
 
 # docs/api-status.md, from the table; a test says when it is old.
 api-status:

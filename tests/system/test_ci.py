@@ -33,7 +33,7 @@ def others(base, but):
 
 
 def makefile(test, sanitizers="echo 1 passed, 0 failed"):
-    return f"test:\n\t@{test}\ncheck-sanitizers:\n\t@{sanitizers}\n"
+    return f"test:\n\t@{test}\ncheck-sanitizers:\n\t@{sanitizers}\ncheck-moves:\n\t@echo 1 passed, 0 failed\n"
 
 
 @t.test()
@@ -81,15 +81,18 @@ def what_is_drawn_moves_with_the_commit_and_nothing_is_in_the_long_run():
         for command in (["init", "-q"], ["add", "."], ["commit", "-qm", "t"]):
             t.equal(t.run([*git, *command]).returncode, 0, command[0])
         seed = t.run([*git, "rev-parse", "--short=12", "HEAD"]).stdout.strip()
-        drawn = re.findall(r"^drawn (?:DRAW=)?(\d+) (?:SEED=)?(\w+)$", t.run([base / ".ci" / "run"]).stdout, re.M)
+        short = t.run([base / ".ci" / "run"]).stdout
+        t.check("make check-moves" not in short, "what the long run alone has")
+        drawn = re.findall(r"^drawn (?:DRAW=)?(\d+) (?:SEED=)?(\w+)$", short, re.M)
         t.check(len(drawn) == 2 and all(int(one) > 1 and got == seed for one, got in drawn), f"{drawn}, seed {seed}")
         if os.geteuid() == 0:  # another user's checkout
             for path in (base, *base.rglob("*")):
                 os.chown(path, 65534, 65534)
             moved = t.run([base / ".ci" / "run"]).stdout
             t.equal(re.findall(r"^drawn .*?(\w+)$", moved, re.M), [seed, seed], "the seeds in another user's checkout")
-        drawn = re.findall(r"^drawn (?:DRAW=)?(\d+) ", t.run([base / ".ci" / "run", "--long"]).stdout, re.M)
-        t.equal(drawn, ["1", "1"], "one in so many, in the long run")
+        done = t.run([base / ".ci" / "run", "--long"])
+        t.equal(re.findall(r"^drawn (?:DRAW=)?(\d+) ", done.stdout, re.M), ["1", "1"], "one in so many, in the long run")
+        t.equal((done.returncode, "== make check-moves" in done.stdout.splitlines()), (0, True), "the long run")
 
 
 @t.test()
