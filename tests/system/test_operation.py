@@ -276,7 +276,7 @@ def a_mistake_in_the_file_keeps_the_settings():
 # ---- silence on a network ----
 
 def stand_still(mode, kind, client_dies=False):
-    """Stopped, a worker tells nobody anything: the listener ends it, and the program sees its connection end."""
+    """Stopped, a worker tells nobody anything: the listener has it go on for a moment, to tell its program why it ends."""
     with t.Server("--watchdog=5") as server, held(server, mode, kind) as client:
         session = only_session(server)
         os.kill(session["worker_pid"], signal.SIGSTOP)
@@ -285,7 +285,7 @@ def stand_still(mode, kind, client_dies=False):
             client.kill()
             client.communicate()
         else:
-            told(client, "is lost (", f"{mode} over {kind}")
+            told(client, f"has ended this session: its worker {session['worker_pid']} has not answered for 5 s (it is stopped)", f"{mode} over {kind}")
             t.check(time.monotonic() - start > 4, "it was ended before its time")
         t.wait_until(lambda: t.gone(session["worker_pid"]), 50, "the worker is gone")
         t.wait_until(lambda: not server.status()["sessions"], 20, "the session's place is free")

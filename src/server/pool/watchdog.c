@@ -17,10 +17,29 @@ static const char *state_text(char state)
                           : "its process stands";
 }
 
-/* Nothing of it runs, so it cannot tell its client. That sees its connection end, which the worker
- * still has in hand as long as it sleeps in the kernel. */
+/* Asleep in the kernel it cannot tell its client anything. That sees its connection end, which the
+ * worker still has in hand until it wakes. */
+static void watchdog_kill(struct tows_worker *worker, const char *why)
+{
+    char tenant[TOW_WHO_TEXT_MAX];
+    struct tow_log_about about = {.session = worker->session,
+                                  .peer = worker->peer,
+                                  .tenant = tows_who_text(&worker->who, tenant)};
+    snprintf(worker->why, sizeof worker->why, "%s", why);
+    tow_log_about(TOW_AREA_SERVER, TOW_LOG_WARN, &about, "session %llu (%s) is ended: %s",
+                  (unsigned long long)worker->session, worker->peer, why);
+    worker->end_ns = TOW_TIME_FOREVER;
+    kill(worker->pid, SIGKILL);
+    if (worker->client >= 0) {
+        shutdown(worker->client, SHUT_RDWR);
+    }
+}
+
+/* One that is stopped goes on for a moment: only it knows where in its line a sentence may stand,
+ * or has the memory that it shares with its client. */
 static void watchdog_end(struct tows_worker *worker, char state, unsigned seconds)
 {
+    char why[sizeof worker->why];
     if (worker->state != TOW_WORKER_BUSY) {
         tow_log(TOW_AREA_SERVER, TOW_LOG_WARN,
                 "worker %d, which serves nobody, has not answered for %u s (%s): it is ended",
@@ -28,19 +47,13 @@ static void watchdog_end(struct tows_worker *worker, char state, unsigned second
         tows_worker_pool_end(worker);
         return;
     }
-    char tenant[TOW_WHO_TEXT_MAX];
-    struct tow_log_about about = {.session = worker->session,
-                                  .peer = worker->peer,
-                                  .tenant = tows_who_text(&worker->who, tenant)};
-    snprintf(worker->why, sizeof worker->why, "its worker %d has not answered for %u s (%s)",
-             (int)worker->pid, seconds, state_text(state));
-    tow_log_about(TOW_AREA_SERVER, TOW_LOG_WARN, &about, "session %llu (%s) is ended: %s",
-                  (unsigned long long)worker->session, worker->peer, worker->why);
+    snprintf(why, sizeof why, "its worker %d has not answered for %u s (%s)", (int)worker->pid,
+             seconds, state_text(state));
     worker->stands = true;
-    worker->end_ns = TOW_TIME_FOREVER;
-    kill(worker->pid, SIGKILL);
-    if (worker->client >= 0) {
-        shutdown(worker->client, SHUT_RDWR);
+    if (state == 'T' && worker->end_ns == 0) {
+        tows_worker_pool_wake(worker, why);
+    } else {
+        watchdog_kill(worker, why);
     }
 }
 

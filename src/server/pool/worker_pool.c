@@ -606,7 +606,7 @@ struct tows_worker *tows_worker_pool_find(struct tows_worker_pool *pool, uint64_
     return worker;
 }
 
-void tows_worker_pool_dismiss(struct tows_worker *worker, const char *why)
+static void pool_dismiss(struct tows_worker *worker, enum tow_log_level level, const char *why)
 {
     if (worker->end_ns != 0) {
         return;
@@ -616,12 +616,23 @@ void tows_worker_pool_dismiss(struct tows_worker *worker, const char *why)
     snprintf(worker->stats->farewell, sizeof worker->stats->farewell, "%s", why);
     char tenant[TOW_WHO_TEXT_MAX];
     struct tow_log_about about = pool_about(worker, tenant);
-    tow_log_about(TOW_AREA_SERVER, TOW_LOG_INFO, &about, "session %llu (%s) is ended: %s",
+    tow_log_about(TOW_AREA_SERVER, level, &about, "session %llu (%s) is ended: %s",
                   (unsigned long long)worker->session, worker->peer, why);
     /* It hears this whatever it is doing, and lets go of its further connections. */
     if (worker->control < 0 || shutdown(worker->control, SHUT_WR) != 0) {
         kill(worker->pid, SIGKILL);
     }
+}
+
+void tows_worker_pool_dismiss(struct tows_worker *worker, const char *why)
+{
+    pool_dismiss(worker, TOW_LOG_INFO, why);
+}
+
+void tows_worker_pool_wake(struct tows_worker *worker, const char *why)
+{
+    pool_dismiss(worker, TOW_LOG_WARN, why);
+    kill(worker->pid, SIGCONT);
 }
 
 void tows_worker_pool_press(struct tows_worker_pool *pool)

@@ -126,6 +126,8 @@ void tows_worker_pool_end(struct tows_worker *worker);
  * is killed by tows_worker_pool_press, which is to be called now and then. */
 void tows_worker_pool_dismiss(struct tows_worker *worker, const char *why);
 void tows_worker_pool_press(struct tows_worker_pool *pool);
+/* The same for one that is stopped: it goes on, to tell its program why it ends. */
+void tows_worker_pool_wake(struct tows_worker *worker, const char *why);
 /* The worker of a session; NULL: there is none. */
 struct tows_worker *tows_worker_pool_find(struct tows_worker_pool *pool, uint64_t session);
 
