@@ -58,6 +58,9 @@ static void status_show(const char *address, const struct tow_json_doc *doc)
                status_use(doc, limits, "memory", true, use),
                status_use(doc, limits, "memory-per-peer", true, own),
                status_use(doc, limits, "threads", false, threads));
+        printf("sessions of yours: %s; code cache: %s\n",
+               status_use(doc, limits, "sessions-per-peer", false, own),
+               status_use(doc, limits, "code-cache", true, use));
     }
     if (tow_json_number(doc, root, "draining") != 0) {
         printf("it is being drained: it serves no new programs and ends with its last session\n");

@@ -287,13 +287,33 @@ def answered(line):
 
 
 @t.test()
+def disk_for_code_is_shown():
+    """As the session knows that kept some, also when it has ended."""
+    def shown():
+        limit = server.status()["limits"]["code-cache"]
+        t.equal(limit["limit"], 64 * MIB, "code-cache")
+        return limit["used"]
+    with t.Server("--code-cache=64M") as server:
+        t.equal(shown(), 0, "disk for code that nobody has sent")
+        with raw.Client(server).begin() as client:
+            text = b".version 7.0\n.target sm_50\n.address_size 64\n.visible .entry f() { ret; }\n" + b"// much\n" * 10000 + b"\0"
+            t.equal(raw.library(client, 1, text)[0], 0, "the result of cuLibraryLoadData")
+            t.check(80000 <= shown() < MIB, f"{shown()} bytes of disk")
+        t.wait_until(lambda: not server.status()["sessions"], 20, "the session has gone")
+        t.check(80000 <= shown() < MIB, f"{shown()} bytes of disk after its session")
+
+
+@t.test()
 def defaults_are_shares_of_the_machine():
     with t.Server() as server, raw.Client(server).begin():
         limits = server.status()["limits"]
         memory, peer, session = limits["memory"]["limit"], limits["memory-per-peer"]["limit"], used(server)[1]
         t.check(memory > 0 and abs(peer - memory * 3 / 4) < MIB, f"memory {memory}, memory-per-peer {peer}")
         t.check(session == max(4 << 30, session) and (session == 4 << 30 or abs(session - memory * 5 / 8) < MIB), f"session-memory {session}")
+        t.equal([limits["sessions-per-peer"], limits["places"]["limit"]], [{"used": 1, "limit": 192}, 1024], "sessions-per-peer, places")
+        t.check(limits["places-per-peer"]["limit"] == 64 and 1 <= limits["places-per-peer"]["used"] <= limits["places"]["used"], f"{limits}")
         text = t.run([t.TOWLINE, "status", "-s", server.address()]).stdout
+        t.check("sessions of yours: 1 of 192; code cache: 0 B of 4.0 GiB" in text, text)
         t.check("host memory: " in text and "HOST MEMORY" in text and " of 512  " in text and text.count(" of ") >= 6, text)
 
 

@@ -340,6 +340,7 @@ struct tows_code_image *tows_code_take(struct tows_serve *call, bool *ret_send)
                 tow_log(TOW_AREA_SERVER, TOW_LOG_INFO, "an image of %llu bytes is not cached: %s",
                         (unsigned long long)ref.size, strerror(-error));
             }
+            call->session->stats->code_cache = tows_codecache_used(code->cache);
         }
         return image_add(call, code, &ref, bytes);
     }

@@ -289,6 +289,14 @@ int tows_codecache_put(struct tows_codecache *cache, const uint8_t hash[TOW_SHA2
     return error;
 }
 
+uint64_t tows_codecache_used(struct tows_codecache *cache)
+{
+    tow_mutex_lock(&cache->lock);
+    uint64_t used = cache->used;
+    tow_mutex_unlock(&cache->lock);
+    return used;
+}
+
 static char *facts_path(const struct tows_codecache *cache, const uint8_t hash[TOW_SHA256_SIZE],
                         uint64_t key)
 {

@@ -31,6 +31,10 @@ int tows_codecache_get(struct tows_codecache *cache, const uint8_t hash[TOW_SHA2
 int tows_codecache_put(struct tows_codecache *cache, const uint8_t hash[TOW_SHA256_SIZE],
                        const void *bytes, size_t size);
 
+/* Disk that all files take, as of its last look and with what it has written since; 0: it has not
+ * written any. */
+uint64_t tows_codecache_used(struct tows_codecache *cache);
+
 /* What earlier sessions learned of an image's kernels on a kind of GPU (`key`): appended to
  * `facts`, unchecked. -ENOENT if nothing is known. */
 int tows_codecache_get_facts(struct tows_codecache *cache, const uint8_t hash[TOW_SHA256_SIZE],

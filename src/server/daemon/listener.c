@@ -277,6 +277,16 @@ static void listener_look(struct server *server)
     server->look_ns = tow_time_deadline(grows ? LOOK_MS * TOW_TIME_MS : TOW_TIME_S);
 }
 
+/* How many sessions one peer may have: of a server for many nobody gets all, unless it says so. */
+static uint64_t sessions_per_peer(const struct tows_config *config)
+{
+    uint64_t all = config->max_sessions;
+    if (config->private_dir[0] != '\0') {
+        return all;
+    }
+    return config->sessions_per_peer != 0 ? config->sessions_per_peer : all - all / 4;
+}
+
 static void answer_status(struct server *server, struct tows_pending_conn *conn)
 {
     if (conn->present) {
@@ -295,6 +305,9 @@ static void answer_status(struct server *server, struct tows_pending_conn *conn)
         .waiting = count_waiting(server, NULL),
         .who = conn->who,
         .rate = tows_door_rate(conn->caller, server->config.connections_per_second),
+        .sessions_per_peer = sessions_per_peer(&server->config),
+        .places = server->door.count,
+        .own_places = conn->caller->places,
         .draining = server->draining,
         .all = listener_is_ruled_by(server, &conn->who),
         .started_ns = server->started_ns,
@@ -307,16 +320,6 @@ static void answer_status(struct server *server, struct tows_pending_conn *conn)
         tows_pending_conn_refuse(conn, TOW_REFUSE_FAILED, "the report does not fit into a frame");
     }
     tow_buf_fini(&json);
-}
-
-/* How many sessions one peer may have: of a server for many nobody gets all, unless it says so. */
-static uint64_t sessions_per_peer(const struct tows_config *config)
-{
-    uint64_t all = config->max_sessions;
-    if (config->private_dir[0] != '\0') {
-        return all;
-    }
-    return config->sessions_per_peer != 0 ? config->sessions_per_peer : all - all / 4;
 }
 
 /* A program that this server has no session left for is told so, and so is one whose peer has all

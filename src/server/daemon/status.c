@@ -112,6 +112,12 @@ static void write_limits(struct tow_json *json, const struct tows_status_source 
     tow_json_object(json, "limits");
     write_limit(json, "max-sessions", tows_worker_pool_count(source->pool, TOW_WORKER_BUSY, NULL),
                 config->max_sessions);
+    write_limit(json, "sessions-per-peer",
+                tows_worker_pool_count_for(source->pool, TOW_WORKER_BUSY, &source->who),
+                source->sessions_per_peer);
+    write_limit(json, "places", source->places, config->places);
+    write_limit(json, "places-per-peer", source->own_places, config->places_per_peer);
+    write_limit(json, "code-cache", tows_worker_pool_code_cache(source->pool), config->code_cache);
     write_limit(json, "connections-per-second", source->rate, config->connections_per_second);
     write_limit(json, "memory", tows_usage_memory(source->pool, NULL), config->memory);
     write_limit(json, "threads", tows_usage_threads(source->pool), config->threads);

@@ -55,6 +55,16 @@ struct rlimit tows_worker_pool_files(const struct tows_worker_pool *pool)
     return files;
 }
 
+uint64_t tows_worker_pool_code_cache(const struct tows_worker_pool *pool)
+{
+    uint64_t most = 0;
+    for (const struct tows_worker *worker = pool->workers; worker != NULL; worker = worker->next) {
+        uint64_t said = worker->stats->code_cache;
+        most = said > most ? said : most;
+    }
+    return most != 0 ? most : pool->code_cache;
+}
+
 /* Splits a key: NAME=VALUE lines go into the environment, slot=N becomes a flag. */
 static void apply_key(char *key, char **ret_slot)
 {
@@ -207,6 +217,8 @@ static void worker_free(struct tows_worker_pool *pool, struct tows_worker *worke
 {
     tows_export_registry_end(&pool->exports, worker, &worker->exports);
     take_lines_back(worker);
+    uint64_t code_cache = worker->stats->code_cache;
+    pool->code_cache = code_cache != 0 ? code_cache : pool->code_cache;
     if (worker->control >= 0) {
         close(worker->control);
     }

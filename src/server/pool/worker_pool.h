@@ -68,7 +68,8 @@ struct tows_worker_pool {
     struct tows_export_registry exports; /* what sessions have exported for each other */
     struct tows_refusals refusals;       /* which system calls the log has named */
     struct rlimit files;                 /* how many descriptors a worker may have */
-    bool opened; /* some worker has opened its backend: the texts below hold */
+    uint64_t code_cache; /* disk that code takes, as the last session said that kept some */
+    bool opened;         /* some worker has opened its backend: the texts below hold */
     char backend[16];
     char description[256];
     bool pageable;     /* GPUs reach pageable memory */
@@ -82,6 +83,10 @@ void tows_worker_pool_init(struct tows_worker_pool *pool, const struct tows_conf
 
 /* How many descriptors a worker may have. */
 struct rlimit tows_worker_pool_files(const struct tows_worker_pool *pool);
+
+/* Disk that code takes, as far as sessions have said: the most of those that run, or what the last
+ * one knew. 0: none has kept any. */
+uint64_t tows_worker_pool_code_cache(const struct tows_worker_pool *pool);
 
 /* Starts a worker, for a program of `who` or (NULL) for anybody's. 0, or why it could not be. */
 int tows_worker_pool_start(struct tows_worker_pool *pool, const char *key,

@@ -27,10 +27,11 @@ enum { TOW_STATS_GPUS_MAX = 16 };
 /* What `towline status` shows; lives in memory shared with the listener. */
 struct tows_session_stats {
     _Atomic uint64_t calls, replies, bytes_in, bytes_out, memory;
-    _Atomic uint64_t shared;    /* bytes of the client's own memory that it has in common with us */
-    _Atomic uint64_t host;      /* host memory that the worker holds: the listener has looked */
-    _Atomic uint32_t in_flight; /* calls that run beside the leader */
-    _Atomic uint32_t threads;   /* see tows_session_claim_thread */
+    _Atomic uint64_t shared; /* bytes of the client's own memory that it has in common with us */
+    _Atomic uint64_t host;   /* host memory that the worker holds: the listener has looked */
+    _Atomic uint64_t code_cache;  /* disk that all code takes, when this session last kept some */
+    _Atomic uint32_t in_flight;   /* calls that run beside the leader */
+    _Atomic uint32_t threads;     /* see tows_session_claim_thread */
     _Atomic uint32_t threads_max; /* that the session may have now: the listener's word; 0: none */
     _Atomic uint32_t client_pid;
     _Atomic uint32_t lanes; /* 1: the session takes further connections */
