@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Descriptors that programs export: who may import them, and that none is left when nobody can use it any more."""
+"""Descriptors and handles that programs export: who may import them, and that none is left when nobody can use it any more."""
 
 import os
 import pathlib
@@ -158,6 +158,49 @@ def descriptors_that_programs_close_are_closed_here_too():
                 program.send_signal(signal.SIGKILL)
                 program.wait()
             t.wait_until(lambda: kept(server) == 0, 5, "what a killed program has exported is closed")
+
+
+# ---- handles of cuIpc ----
+
+INVALID_VALUE, MAP_FAILED = 1, 205
+INTERPROCESS, DISABLE_TIMING = 4, 2
+
+
+def ipc_handle(client, function, what):
+    result, body = client.call(function, struct.pack("<Q", what))
+    t.equal((result, len(body)), (0, 64), f"{function}: the result, and the size of a handle")
+    return body
+
+
+def open_memory(client, handle):
+    return client.call("cuIpcOpenMemHandle_v2", handle + struct.pack("<II", 1, 0))[0]
+
+
+def open_event(client, handle):
+    return client.call("cuIpcOpenEventHandle", handle)[0]
+
+
+@t.test(60, trees=BOTH)
+def handles_of_cuipc_are_opened_by_the_same_peer_only():
+    """NVIDIA's driver does not ask who opens one; so the listener does."""
+    with t.Server() as server, raw.Client(server, source="127.0.0.1").begin() as friend, \
+            raw.Client(server, source="127.0.0.2").begin() as stranger, raw.Client(server).begin() as user:
+        with raw.Client(server, source="127.0.0.1").begin() as owner:
+            memory, event = owner.alloc(SIZE), raw.handle("EVENT", 1)
+            owner.send("cuEventCreate", struct.pack("<QI", event, INTERPROCESS | DISABLE_TIMING))
+            handle = ipc_handle(owner, "cuIpcGetMemHandle", memory)
+            shared = ipc_handle(owner, "cuIpcGetEventHandle", event)
+            t.equal(handle, ipc_handle(owner, "cuIpcGetMemHandle", memory), "a handle that was asked for again")
+            for name, client, result in (("friend", friend, 0), ("stranger", stranger, MAP_FAILED), ("user", user, MAP_FAILED)):
+                t.equal((open_memory(client, handle), open_event(client, shared)), (result, result), f"what the {name} gets")
+            # Tokens are not guessed, and one is good for what it was made for.
+            changed = bytearray(handle)
+            changed[8] ^= 1
+            t.equal(open_memory(friend, bytes(changed)), MAP_FAILED, "another token")
+            t.equal(open_memory(friend, bytes(64)), INVALID_VALUE, "bytes that are no handle")
+            t.equal((open_memory(friend, shared), open_event(friend, handle)), (INVALID_VALUE, INVALID_VALUE), "the wrong kind")
+        t.wait_until(lambda: open_memory(friend, handle) == MAP_FAILED, 20, "a handle goes with its session")
+        t.wait_until(lambda: "a handle of cuIpc was not opened" in server.log(), 20, "the log says why")
 
 
 if __name__ == "__main__":

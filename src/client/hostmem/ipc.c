@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Memory of another program of the same server. The handle is the driver's own: it works between
- * any two workers of one machine, whichever machines their programs run on. */
+/* Memory of another program of the same server. The server makes the handle: it works between
+ * programs of one user on the server's machine, of one address, or of one user of tokens. */
 #include "client/stream/context.h"
 #include "client/hostmem/region.h"
 #include "gen/interop_client.h"

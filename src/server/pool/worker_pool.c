@@ -216,6 +216,7 @@ static void take_lines_back(struct tows_worker *worker)
 static void worker_free(struct tows_worker_pool *pool, struct tows_worker *worker)
 {
     tows_export_registry_end(&pool->exports, worker, &worker->exports);
+    tows_handle_registry_end(&pool->handles, &worker->handles);
     take_lines_back(worker);
     uint64_t code_cache = worker->stats->code_cache;
     pool->code_cache = code_cache != 0 ? code_cache : pool->code_cache;
@@ -442,8 +443,9 @@ static ssize_t pool_receive(int control, void *packet, size_t size, int ret_fds[
     return got;
 }
 
-/* A session exports, imports or forgets a descriptor. It may be in the hands of its client: only
- * what it has exported itself is its own, and a socket that takes no answer at once gets none. */
+/* A session exports, imports or forgets a descriptor or a handle. It may be in the hands of its
+ * client: only what it has exported itself is its own, and a socket that takes no answer at once
+ * gets none. */
 static void pool_exchange(struct tows_worker_pool *pool, struct tows_worker *worker,
                           const struct tows_worker_msg *msg, int fds[2])
 {
@@ -462,6 +464,12 @@ static void pool_exchange(struct tows_worker_pool *pool, struct tows_worker *wor
     } else if (msg->what == TOW_WORKER_MSG_FORGET) {
         tows_export_registry_forget(&pool->exports, worker, &worker->exports, &msg->token);
         answer.error = 0;
+    } else if (msg->what == TOW_WORKER_MSG_KEEP_HANDLE) {
+        answer.error = tows_handle_registry_add(&pool->handles, &worker->handles, worker->session,
+                                                &worker->who, &msg->handle, &answer.token);
+    } else if (msg->what == TOW_WORKER_MSG_GET_HANDLE) {
+        answer.error =
+            tows_handle_registry_find(&pool->handles, &msg->token, &worker->who, &answer.handle);
     }
     if (fds[0] >= 0) {
         tow_fds_try_send(fds[0], &answer, sizeof answer, &given, given >= 0);
@@ -494,10 +502,7 @@ int tows_worker_pool_hear(struct tows_worker_pool *pool, struct tows_worker *wor
         return 0;
     }
     memcpy(&msg, packet, sizeof msg);
-    if (msg.what == TOW_WORKER_MSG_KEEP || msg.what == TOW_WORKER_MSG_GET ||
-        msg.what == TOW_WORKER_MSG_FORGET) {
-        pool_exchange(pool, worker, &msg, fds);
-    }
+    pool_exchange(pool, worker, &msg, fds);
     /* It serves nobody yet. */
     if (msg.what == TOW_WORKER_MSG_REFUSED && worker->state == TOW_WORKER_STARTING) {
         tows_refusals_adopt(worker, fds[0]);

@@ -15,6 +15,7 @@
 
 #include "server/config/config.h"
 #include "server/pool/export_registry.h"
+#include "server/pool/handle_registry.h"
 #include "server/pool/refusals.h"
 #include "server/pool/usage.h"
 #include "server/login/who.h"
@@ -51,6 +52,7 @@ struct tows_worker {
     bool stands;            /* BUSY: it was ended for that */
     char why[256];          /* BUSY: why this server ends the session; "": it does not */
     unsigned exports;       /* descriptors that it has exported */
+    struct tows_handle_owner handles; /* of cuIpc, that it has made */
     int refused;       /* owned: tells which system calls it was refused; -1: none, or no more */
     unsigned refusals; /* how many of them were heard */
     char peer[128];
@@ -66,6 +68,7 @@ struct tows_worker_pool {
     struct tows_worker *workers;      /* owned */
     uint64_t next_session;
     struct tows_export_registry exports; /* what sessions have exported for each other */
+    struct tows_handle_registry handles; /* of cuIpc, that they have made */
     struct tows_refusals refusals;       /* which system calls the log has named */
     struct rlimit files;                 /* how many descriptors a worker may have */
     uint64_t code_cache; /* disk that code takes, as the last session said that kept some */

@@ -48,13 +48,29 @@ struct tows_session_stats {
     char farewell[256]; /* why the session is to end: the listener's, before it tells the worker */
 };
 
-/* Who keeps what sessions export: see server/pool/export_registry.h. */
+enum { TOW_IPC_HANDLE_SIZE = 64 };
+
+enum tows_ipc_kind {
+    TOW_IPC_MEMORY = 1,
+    TOW_IPC_EVENT = 2,
+};
+
+/* A handle of cuIpc as the driver made it. */
+struct tows_ipc_handle {
+    uint32_t kind; /* enum tows_ipc_kind */
+    uint8_t bytes[TOW_IPC_HANDLE_SIZE];
+};
+
+/* Who keeps what sessions export: see server/pool/export_registry.h and handle_registry.h. */
 struct tows_export_ops {
     /* Takes the descriptor, also when it fails. */
     int (*keep)(int fd, struct tow_token *ret_token);
     /* A descriptor of the caller's own; -ENOENT. */
     int (*get)(const struct tow_token *token);
     void (*forget)(const struct tow_token *token);
+    /* The same for handles of cuIpc, which are never forgotten. NULL: nobody keeps them. */
+    int (*keep_handle)(const struct tows_ipc_handle *handle, struct tow_token *ret_token);
+    int (*get_handle)(const struct tow_token *token, struct tows_ipc_handle *ret_handle);
 };
 
 struct tows_session_options {
@@ -70,8 +86,8 @@ struct tows_session_options {
     /* Waits for the next of them, of which nothing was read yet; -EPIPE: none will come. NULL:
      * there are none. */
     int (*next_lane)(struct tow_line **ret_line);
-    /* Descriptors for other sessions of the same server; NULL: there is no sharing. All three may
-     * be called by several threads at once. */
+    /* What is for other sessions of the same server; NULL: there is no sharing. All may be called
+     * by several threads at once. */
     const struct tows_export_ops *exports;
     void (*on_bye)(void); /* the client has said goodbye; NULL: nobody wants to know */
     /* The client was greeted: from now on tows_session_dismiss may be called. NULL: the same. */

@@ -220,7 +220,7 @@ static int next_lane(struct tow_line **ret_line)
     }
 }
 
-/* ---- descriptors for other sessions: the listener keeps them ---- */
+/* ---- descriptors and handles for other sessions: the listener keeps them ---- */
 
 /* Asks the listener, who never keeps anybody waiting for long. */
 static int worker_ask(struct tows_worker_msg *msg, const int *fd,
@@ -272,7 +272,32 @@ static void worker_forget(const struct tow_token *token)
     worker_ask(&msg, NULL, &answer, &none);
 }
 
-static const struct tows_export_ops export_ops = {worker_keep, worker_get, worker_forget};
+static int worker_keep_handle(const struct tows_ipc_handle *handle, struct tow_token *ret_token)
+{
+    struct tows_worker_msg msg = {.what = TOW_WORKER_MSG_KEEP_HANDLE, .handle = *handle};
+    struct tows_worker_msg_answer answer;
+    int none;
+    int error = worker_ask(&msg, NULL, &answer, &none);
+    if (error == 0) {
+        *ret_token = answer.token;
+    }
+    return error;
+}
+
+static int worker_get_handle(const struct tow_token *token, struct tows_ipc_handle *ret_handle)
+{
+    struct tows_worker_msg msg = {.what = TOW_WORKER_MSG_GET_HANDLE, .token = *token};
+    struct tows_worker_msg_answer answer;
+    int none;
+    int error = worker_ask(&msg, NULL, &answer, &none);
+    if (error == 0) {
+        *ret_handle = answer.handle;
+    }
+    return error;
+}
+
+static const struct tows_export_ops export_ops = {worker_keep, worker_get, worker_forget,
+                                                  worker_keep_handle, worker_get_handle};
 
 /* The same for a backend. */
 

@@ -6,6 +6,7 @@
 
 #include <stdint.h>
 
+#include "server/session/session.h"
 #include "wire/token.h"
 
 /* Descriptors a worker finds open. */
@@ -30,6 +31,10 @@ enum tows_worker_msg_what {
     TOW_WORKER_MSG_FORGET = 8,  /* close the descriptor of the token, which this session exported */
     TOW_WORKER_MSG_REFUSED = 9, /* worker, before READY: the descriptor tells which system calls it
                            is refused (server/walls/refused.h) */
+    /* Worker: about handles of cuIpc (server/pool/handle_registry.h). It asks, and is answered, in
+     * the same way as about descriptors. */
+    TOW_WORKER_MSG_KEEP_HANDLE = 10, /* keep the handle; answer: its token */
+    TOW_WORKER_MSG_GET_HANDLE = 11,  /* answer: the handle of the token */
 };
 
 enum { TOW_WORKER_MSG_TEXT_MAX = 64 << 10 };
@@ -52,14 +57,16 @@ struct tows_worker_msg {
     char peer[128];  /* SERVE */
     char tenant[64]; /* SERVE: whose it is, for the log */
     uint32_t text_size;
-    uint32_t pageable;      /* READY: 1: GPUs reach pageable memory, see describe.h */
-    struct tow_token token; /* GET, FORGET */
+    uint32_t pageable;             /* READY: 1: GPUs reach pageable memory, see describe.h */
+    struct tow_token token;        /* GET, FORGET, GET_HANDLE */
+    struct tows_ipc_handle handle; /* KEEP_HANDLE */
 };
 
 struct tows_worker_msg_answer {
     int32_t error; /* 0, or -Exxx */
     uint32_t zero;
     struct tow_token token;
+    struct tows_ipc_handle handle;
 };
 
 #endif
