@@ -196,7 +196,14 @@ class Server:
     def workers(self):
         """Process numbers of all workers, idle ones too."""
         children = pathlib.Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children").read_text()
-        return [int(word) for word in children.split()]
+        return [int(word) for word in children.split() if not self._writes_cache(word)]
+
+    @staticmethod
+    def _writes_cache(pid):
+        """A process of the listener's that writes an image to the cache of code."""
+        with contextlib.suppress(OSError):
+            return pathlib.Path(f"/proc/{pid}/comm").read_text().strip() == "tow-cache"
+        return False
 
     def resident(self):
         """Bytes that the listener and all workers keep: their pages, and memfds (twice, where they are mapped as well)."""

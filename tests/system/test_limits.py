@@ -288,7 +288,7 @@ def answered(line):
 
 @t.test()
 def disk_for_code_is_shown():
-    """As the session knows that kept some, also when it has ended."""
+    """As of the last image that was written, also when its session has ended."""
     def shown():
         limit = server.status()["limits"]["code-cache"]
         t.equal(limit["limit"], 64 * MIB, "code-cache")
@@ -298,7 +298,7 @@ def disk_for_code_is_shown():
         with raw.Client(server).begin() as client:
             text = b".version 7.0\n.target sm_50\n.address_size 64\n.visible .entry f() { ret; }\n" + b"// much\n" * 10000 + b"\0"
             t.equal(raw.library(client, 1, text)[0], 0, "the result of cuLibraryLoadData")
-            t.check(80000 <= shown() < MIB, f"{shown()} bytes of disk")
+            t.wait_until(lambda: 80000 <= shown() < MIB, 20, "the image is on disk, and shown")
         t.wait_until(lambda: not server.status()["sessions"], 20, "the session has gone")
         t.check(80000 <= shown() < MIB, f"{shown()} bytes of disk after its session")
 

@@ -47,6 +47,10 @@ def taken(*flags, told=()):
         aims = f"worker={victim.workers()[0]} file={secret} folder={victim.folder} tcp={port} unix={victim.socket}"
         attacker = t.Server(*flags, device=str(driver), env={"TOWLINE_TAKEN": aims, "WALLS_SECRET": "1", "LANG": "C"})
         attacker.process_options = {"pass_fds": (97,)}
+        cache = attacker.folder / "cache" / "code"
+        cache.mkdir(parents=True)
+        (cache / "image").write_text("another's")
+        attacker.env["TOWLINE_TAKEN"] += f" cache={cache}"
         with attacker as server:
             t.wait_until(lambda: "taken all" in server.log(), 10, "the stranger has tried everything")
             t.wait_until(lambda: all(text in server.log() for text in told), 30, f"the log has {told}")
@@ -116,6 +120,15 @@ def a_worker_opens_no_file_and_starts_no_program():
 
 
 @t.test(60)
+def a_worker_reads_the_cache_of_code_and_does_not_write_it():
+    if landlock() < 1:
+        raise t.Skip("this kernel has no Landlock")
+    said, _ = taken()
+    check_refused(said, ("write-cache", "make-in-cache", "remove-from-cache"))
+    t.equal(said["read-cache"], "yes", "reading the cache of code")
+
+
+@t.test(60)
 def a_worker_connects_nowhere():
     if landlock() < 4:
         raise t.Skip("this kernel's Landlock knows no TCP")
@@ -171,7 +184,7 @@ def without_walls_the_log_says_so():
     t.check("walls = 0: workers have all rights of this server" in log, log)
     # And the stranger's tries are such as succeed where nothing stands in the way.
     could = {"environment-of-worker", "environment-of-listener", "signal-worker", "signal-listener", "own-signal",
-             "limit-of-worker", "open-file", "make-file", "connect-tcp", "connect-unix", "start-program", "fork", "show-itself",
+             "limit-of-worker", "open-file", "make-file", "read-cache", "write-cache", "make-in-cache", "remove-from-cache", "connect-tcp", "connect-unix", "start-program", "fork", "show-itself",
              "own-thread", "own-slack"}
     could |= {"new-namespace"} if LIBC.unshare(0) == 0 else set()  # containers refuse even this
     if t.sees_all_processes():

@@ -311,6 +311,18 @@ static struct tows_code_image *image_add(struct tows_serve *call, struct code *c
     return image;
 }
 
+/* Into the cache. A worker cannot write there: the listener does. */
+static void code_store(struct code *code, const struct tow_code_ref *ref, const uint8_t *bytes)
+{
+    const struct tows_cache_ops *ops = code->session->options->cache_ops;
+    int error = ops != NULL ? ops->put(ref->hash, bytes, ref->size)
+                            : tows_codecache_put(code->cache, ref->hash, bytes, ref->size);
+    if (error < 0) {
+        tow_log(TOW_AREA_SERVER, TOW_LOG_INFO, "an image of %llu bytes is not cached: %s",
+                (unsigned long long)ref->size, strerror(-error));
+    }
+}
+
 struct tows_code_image *tows_code_take(struct tows_serve *call, bool *ret_send)
 {
     struct tow_code_ref ref;
@@ -335,12 +347,7 @@ struct tows_code_image *tows_code_take(struct tows_serve *call, bool *ret_send)
             return NULL;
         }
         if (code->cache != NULL) {
-            int error = tows_codecache_put(code->cache, ref.hash, bytes, ref.size);
-            if (error < 0) {
-                tow_log(TOW_AREA_SERVER, TOW_LOG_INFO, "an image of %llu bytes is not cached: %s",
-                        (unsigned long long)ref.size, strerror(-error));
-            }
-            call->session->stats->code_cache = tows_codecache_used(code->cache);
+            code_store(code, &ref, bytes);
         }
         return image_add(call, code, &ref, bytes);
     }
@@ -510,6 +517,7 @@ void tows_code_recall(struct tows_serve *call, const struct tows_code_image *ima
 {
     struct code *code = code_peek(call->session);
     uint64_t key = code->cache != NULL ? device_key(call, code, tows_code_device(call)) : 0;
+    key = tows_codecache_key(key, call->session->options->tenant);
     if (key != 0 && tows_codecache_get_facts(code->cache, image->hash, key, facts) != 0) {
         tow_buf_clear(facts);
     }
@@ -601,8 +609,12 @@ void tows_code_learn(struct tows_serve *call, uint64_t name_of, int device,
     if (facts != NULL) {
         tow_buf_append(facts, fact, size); /* what does not fit is asked for */
     }
-    if (key != 0) {
-        tows_codecache_add_facts(code->cache, hash, key, fact, size);
+    const struct tows_session_options *options = call->session->options;
+    if (key != 0 && options->cache_ops != NULL) {
+        options->cache_ops->add_facts(hash, key, fact, size);
+    } else if (key != 0) {
+        tows_codecache_add_facts(code->cache, hash, tows_codecache_key(key, options->tenant), fact,
+                                 size);
     }
 }
 

@@ -110,7 +110,8 @@ int tows_codecache_get(struct tows_codecache *cache, const uint8_t hash[TOW_SHA2
         }
     }
     if (error == -EBADMSG || error == -E2BIG) {
-        tow_log(TOW_AREA_SERVER, TOW_LOG_WARN, "%s is not what its name says; removed", path);
+        /* A worker cannot remove it; it goes when the right one is put there. */
+        tow_log(TOW_AREA_SERVER, TOW_LOG_WARN, "%s is not what its name says", path);
         unlink(path);
         error = -ENOENT;
     }
@@ -250,7 +251,16 @@ static int make_room(struct tows_codecache *cache, uint64_t size)
     return error;
 }
 
-/* It gets its name when it is whole: of a worker that ends on the way nothing is left. */
+/* Whoever has its bytes has looked for it first: what is there now is as good, or is not what its
+ * name says. */
+static bool image_link(const char *from, const char *path)
+{
+    return linkat(AT_FDCWD, from, AT_FDCWD, path, AT_SYMLINK_FOLLOW) == 0 ||
+           (errno == EEXIST && unlink(path) == 0 &&
+            linkat(AT_FDCWD, from, AT_FDCWD, path, AT_SYMLINK_FOLLOW) == 0);
+}
+
+/* It gets its name when it is whole: of a writer that ends on the way nothing is left. */
 static int write_image(const struct tows_codecache *cache, const char *path, const void *bytes,
                        size_t size)
 {
@@ -259,9 +269,7 @@ static int write_image(const struct tows_codecache *cache, const char *path, con
         char self[32];
         int error = tow_file_write_all(fd, bytes, size);
         snprintf(self, sizeof self, "/proc/self/fd/%d", fd);
-        bool linked =
-            error == 0 &&
-            (linkat(AT_FDCWD, self, AT_FDCWD, path, AT_SYMLINK_FOLLOW) == 0 || errno == EEXIST);
+        bool linked = error == 0 && image_link(self, path);
         close(fd);
         if (error < 0 || linked) {
             return error;
@@ -295,6 +303,21 @@ uint64_t tows_codecache_used(struct tows_codecache *cache)
     uint64_t used = cache->used;
     tow_mutex_unlock(&cache->lock);
     return used;
+}
+
+uint64_t tows_codecache_key(uint64_t key, const char *tenant)
+{
+    uint8_t digest[TOW_SHA256_SIZE];
+    struct tow_sha256 sha;
+    if (key == 0 || tenant == NULL) {
+        return key;
+    }
+    tow_sha256_init(&sha);
+    tow_sha256_update(&sha, &key, sizeof key);
+    tow_sha256_update(&sha, tenant, strlen(tenant));
+    tow_sha256_final(&sha, digest);
+    memcpy(&key, digest, sizeof key);
+    return key != 0 ? key : 1;
 }
 
 static char *facts_path(const struct tows_codecache *cache, const uint8_t hash[TOW_SHA256_SIZE],

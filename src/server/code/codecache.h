@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Code images on disk, named by their hash, so that they travel once.
  *
- * One folder is shared by all workers of a server, and by several servers: files appear by rename
- * and are checked against their name whenever they are read. Beyond the limit the files that were
- * not used for longest go. Workers that write at the same time may exceed it by a 64th part each.
+ * One folder is shared by all workers of a server, who read it, and by several servers: files
+ * appear when they are whole, and are checked against their name whenever they are read. Beyond the
+ * limit the files that were not used for longest go. Servers that write at the same time may exceed
+ * it by a 64th part each.
  */
 #ifndef TOW_SERVER_CODECACHE_H
 #define TOW_SERVER_CODECACHE_H
@@ -39,6 +40,9 @@ uint64_t tows_codecache_used(struct tows_codecache *cache);
  * `facts`, unchecked. -ENOENT if nothing is known. */
 int tows_codecache_get_facts(struct tows_codecache *cache, const uint8_t hash[TOW_SHA256_SIZE],
                              uint64_t key, struct tow_buf *facts);
+/* The key for facts that a tenant's sessions have learned: nobody can check them, so those of
+ * others are not believed. NULL: there is one tenant. 0 stays 0. */
+uint64_t tows_codecache_key(uint64_t key, const char *tenant);
 /* Adds to it. Facts count against the limit as images do. */
 int tows_codecache_add_facts(struct tows_codecache *cache, const uint8_t hash[TOW_SHA256_SIZE],
                              uint64_t key, const void *bytes, size_t size);

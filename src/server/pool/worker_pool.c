@@ -34,6 +34,7 @@ void tows_worker_pool_init(struct tows_worker_pool *pool, const struct tows_conf
     memset(pool, 0, sizeof *pool);
     pool->config = config;
     pool->next_session = 1;
+    tows_cache_writer_init(&pool->writer, config);
     /* What sessions export is all here. Workers keep what they were given: not every library of a
      * driver's can do with high descriptors. */
     getrlimit(RLIMIT_NOFILE, &pool->files);
@@ -57,12 +58,7 @@ struct rlimit tows_worker_pool_files(const struct tows_worker_pool *pool)
 
 uint64_t tows_worker_pool_code_cache(const struct tows_worker_pool *pool)
 {
-    uint64_t most = 0;
-    for (const struct tows_worker *worker = pool->workers; worker != NULL; worker = worker->next) {
-        uint64_t said = worker->stats->code_cache;
-        most = said > most ? said : most;
-    }
-    return most != 0 ? most : pool->code_cache;
+    return tows_cache_writer_used(&pool->writer);
 }
 
 /* Splits a key: NAME=VALUE lines go into the environment, slot=N becomes a flag. */
@@ -218,8 +214,6 @@ static void worker_free(struct tows_worker_pool *pool, struct tows_worker *worke
     tows_export_registry_end(&pool->exports, worker, &worker->exports);
     tows_handle_registry_end(&pool->handles, &worker->handles);
     take_lines_back(worker);
-    uint64_t code_cache = worker->stats->code_cache;
-    pool->code_cache = code_cache != 0 ? code_cache : pool->code_cache;
     if (worker->control >= 0) {
         close(worker->control);
     }
@@ -470,6 +464,12 @@ static void pool_exchange(struct tows_worker_pool *pool, struct tows_worker *wor
     } else if (msg->what == TOW_WORKER_MSG_GET_HANDLE) {
         answer.error =
             tows_handle_registry_find(&pool->handles, &msg->token, &worker->who, &answer.handle);
+    } else if (msg->what == TOW_WORKER_MSG_STORE) {
+        answer.error =
+            tows_cache_writer_store(&pool->writer, worker->session, msg->hash, fds[1], fds[0]);
+        if (answer.error == 0) {
+            return; /* who writes it answers */
+        }
     }
     if (fds[0] >= 0) {
         tow_fds_try_send(fds[0], &answer, sizeof answer, &given, given >= 0);
@@ -513,6 +513,11 @@ int tows_worker_pool_hear(struct tows_worker_pool *pool, struct tows_worker *wor
         return 0;
     }
     const char *text = packet + sizeof msg;
+    if (msg.what == TOW_WORKER_MSG_FACTS && worker->state == TOW_WORKER_BUSY) {
+        char tenant[TOW_WHO_TEXT_MAX];
+        tows_cache_writer_facts(&pool->writer, tows_who_text(&worker->who, tenant), msg.hash,
+                                msg.key, text, msg.text_size);
+    }
     if (msg.what == TOW_WORKER_MSG_READY && worker->state == TOW_WORKER_STARTING) {
         record_ready(pool, &msg, text);
         tow_log(TOW_AREA_SERVER, TOW_LOG_DEBUG, "worker %d is ready after %lld ms",
@@ -579,6 +584,7 @@ int tows_worker_pool_reap(struct tows_worker_pool *pool, char ret_key[TOW_WORKER
         }
         struct tows_worker *worker = *at;
         if (worker == NULL) {
+            tows_cache_writer_reaped(&pool->writer, pid);
             continue;
         }
         int failed = 0;
@@ -706,6 +712,7 @@ void tows_worker_pool_fini(struct tows_worker_pool *pool, const char *why)
         }
         worker_free(pool, worker);
     }
+    tows_cache_writer_fini(&pool->writer);
     free(pool->devices);
     pool->devices = NULL;
 }

@@ -14,6 +14,7 @@
 #include <sys/types.h>
 
 #include "server/config/config.h"
+#include "server/pool/cache_writer.h"
 #include "server/pool/export_registry.h"
 #include "server/pool/handle_registry.h"
 #include "server/pool/refusals.h"
@@ -69,10 +70,10 @@ struct tows_worker_pool {
     uint64_t next_session;
     struct tows_export_registry exports; /* what sessions have exported for each other */
     struct tows_handle_registry handles; /* of cuIpc, that they have made */
+    struct tows_cache_writer writer;     /* of the cache of code */
     struct tows_refusals refusals;       /* which system calls the log has named */
     struct rlimit files;                 /* how many descriptors a worker may have */
-    uint64_t code_cache; /* disk that code takes, as the last session said that kept some */
-    bool opened;         /* some worker has opened its backend: the texts below hold */
+    bool opened; /* some worker has opened its backend: the texts below hold */
     char backend[16];
     char description[256];
     bool pageable;     /* GPUs reach pageable memory */

@@ -12,6 +12,7 @@
 #include <stdint.h>
 
 #include "backend/backend.h"
+#include "base/hash.h"
 #include "base/mutex.h"
 #include "server/session/completion.h"
 #include "server/session/ending.h"
@@ -27,11 +28,10 @@ enum { TOW_STATS_GPUS_MAX = 16 };
 /* What `towline status` shows; lives in memory shared with the listener. */
 struct tows_session_stats {
     _Atomic uint64_t calls, replies, bytes_in, bytes_out, memory;
-    _Atomic uint64_t shared; /* bytes of the client's own memory that it has in common with us */
-    _Atomic uint64_t host;   /* host memory that the worker holds: the listener has looked */
-    _Atomic uint64_t code_cache;  /* disk that all code takes, when this session last kept some */
-    _Atomic uint32_t in_flight;   /* calls that run beside the leader */
-    _Atomic uint32_t threads;     /* see tows_session_claim_thread */
+    _Atomic uint64_t shared;    /* bytes of the client's own memory that it has in common with us */
+    _Atomic uint64_t host;      /* host memory that the worker holds: the listener has looked */
+    _Atomic uint32_t in_flight; /* calls that run beside the leader */
+    _Atomic uint32_t threads;   /* see tows_session_claim_thread */
     _Atomic uint32_t threads_max; /* that the session may have now: the listener's word; 0: none */
     _Atomic uint32_t client_pid;
     _Atomic uint32_t lanes; /* 1: the session takes further connections */
@@ -73,16 +73,27 @@ struct tows_export_ops {
     int (*get_handle)(const struct tow_token *token, struct tows_ipc_handle *ret_handle);
 };
 
+/* Who writes the cache of code: see server/pool/cache_writer.h. Any thread. */
+struct tows_cache_ops {
+    /* Keeps an image, soon. */
+    int (*put)(const uint8_t hash[TOW_SHA256_SIZE], const void *bytes, size_t size);
+    /* Keeps facts of an image's kernels on a kind of GPU, or not. */
+    void (*add_facts)(const uint8_t hash[TOW_SHA256_SIZE], uint64_t key, const void *bytes,
+                      size_t size);
+};
+
 struct tows_session_options {
     uint64_t id;
-    struct tows_session_stats *stats; /* borrowed, may be NULL */
-    int64_t handshake_ns;             /* how long the client's hello may take; 0: 10 s */
-    const char *code_cache;           /* folder; NULL: none is kept */
-    uint64_t code_cache_max;          /* bytes */
-    uint64_t memory_max;              /* bytes of host memory that it may claim; 0: any */
-    unsigned threads_max;             /* threads for its client; 0: TOW_SESSION_THREADS_MAX */
-    uint64_t silence_ms;              /* on a network: how long a machine may be silent; 0: ever */
-    unsigned lanes;                   /* further connections for bulk data; 0: none */
+    struct tows_session_stats *stats;       /* borrowed, may be NULL */
+    int64_t handshake_ns;                   /* how long the client's hello may take; 0: 10 s */
+    const char *code_cache;                 /* folder; NULL: none is kept */
+    uint64_t code_cache_max;                /* bytes */
+    const struct tows_cache_ops *cache_ops; /* NULL: the session writes it itself */
+    const char *tenant;                     /* borrowed: whose it is; NULL: there is one tenant */
+    uint64_t memory_max;                    /* bytes of host memory that it may claim; 0: any */
+    unsigned threads_max;                   /* threads for its client; 0: TOW_SESSION_THREADS_MAX */
+    uint64_t silence_ms; /* on a network: how long a machine may be silent; 0: ever */
+    unsigned lanes;      /* further connections for bulk data; 0: none */
     /* Waits for the next of them, of which nothing was read yet; -EPIPE: none will come. NULL:
      * there are none. */
     int (*next_lane)(struct tow_line **ret_line);

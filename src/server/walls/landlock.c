@@ -222,7 +222,7 @@ static void allow_all(const struct landlock *landlock, const struct tows_config 
         allow_cached(landlock);
         allow_listed(landlock);
     }
-    landlock_allow(landlock, code_cache, KEEP);
+    landlock_allow(landlock, code_cache, SEE); /* the listener writes it */
     landlock_allow(landlock, compile_cache, TREE);
 }
 

@@ -14,8 +14,8 @@
  * (6.7) TCP is closed, from 6 on (6.12) others cannot be signalled. */
 int tows_landlock_version(void);
 
-/* For this thread and those that it makes from now on: no_new_privs must be set. `code_cache` and
- * `compile_cache`: folders to write to; "": none. 0, or -Exxx. */
+/* For this thread and those that it makes from now on: no_new_privs must be set. `code_cache`: a
+ * folder to read; `compile_cache`: one to write to; "": none. 0, or -Exxx. */
 int tows_landlock_enter(const struct tows_config *config, const char *code_cache,
                         const char *compile_cache);
 

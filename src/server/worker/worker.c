@@ -21,6 +21,7 @@
 #include "gen/device.h"
 #include "server/worker/account.h"
 #include "server/worker/alive.h"
+#include "server/worker/cache.h"
 #include "server/worker/describe.h"
 #include "server/worker/guard.h"
 #include "server/worker/output.h"
@@ -361,6 +362,8 @@ static int worker_serve(const struct tows_config *config, struct tow_backend *ba
         .handshake_ns = HANDSHAKE_NS,
         .code_cache = code_cache[0] == '\0' ? NULL : code_cache,
         .code_cache_max = config->code_cache,
+        .cache_ops = tows_cache_ops(),
+        .tenant = request->tenant,
         .memory_max = config->session_memory,
         .threads_max = (unsigned)config->session_threads,
         .silence_ms = config->heartbeat * 1000,
@@ -371,6 +374,7 @@ static int worker_serve(const struct tows_config *config, struct tow_backend *ba
         .exports = &export_ops,
     };
     error = tows_session_run(line, backend, &options);
+    tows_cache_wait();
     if (error == -ECANCELED) {
         tow_log(TOW_AREA_SERVER, TOW_LOG_DEBUG, "dismissed");
     } else if (error == -EPROTO) {

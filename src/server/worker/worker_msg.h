@@ -35,6 +35,10 @@ enum tows_worker_msg_what {
      * the same way as about descriptors. */
     TOW_WORKER_MSG_KEEP_HANDLE = 10, /* keep the handle; answer: its token */
     TOW_WORKER_MSG_GET_HANDLE = 11,  /* answer: the handle of the token */
+    /* Worker: about the cache of code (server/pool/cache_writer.h). */
+    TOW_WORKER_MSG_STORE = 12, /* the second descriptor is an image, a sealed memfd; answer: it is
+                           kept, or why not. Asked in the same way */
+    TOW_WORKER_MSG_FACTS = 13, /* text: facts of an image's kernels; no answer */
 };
 
 enum { TOW_WORKER_MSG_TEXT_MAX = 64 << 10 };
@@ -60,6 +64,8 @@ struct tows_worker_msg {
     uint32_t pageable;             /* READY: 1: GPUs reach pageable memory, see describe.h */
     struct tow_token token;        /* GET, FORGET, GET_HANDLE */
     struct tows_ipc_handle handle; /* KEEP_HANDLE */
+    uint8_t hash[TOW_SHA256_SIZE]; /* STORE, FACTS: of the image */
+    uint64_t key;                  /* FACTS: of the kind of GPU */
 };
 
 struct tows_worker_msg_answer {

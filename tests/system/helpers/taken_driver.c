@@ -9,7 +9,7 @@
  *
  * TOWLINE_TAKEN says what to aim at: worker=PID of another server's worker, file=PATH of a file
  * that its user may read, folder=PATH that he may write to, tcp=PORT and unix=PATH where somebody
- * listens. */
+ * listens, cache=PATH of the server's cache of code, where "image" is. */
 #define cuDevicePrimaryCtxRetain printing_retain
 #include "printing_driver.c"
 #undef cuDevicePrimaryCtxRetain
@@ -32,9 +32,9 @@
 
 extern char **environ;
 
-static char aims[8][256]; /* worker, file, folder, tcp, unix */
-static const char *const names[] = {"worker", "file", "folder", "tcp", "unix"};
-enum { WORKER, A_FILE, FOLDER, TCP, UNIX };
+static char aims[8][256]; /* worker, file, folder, tcp, unix, cache */
+static const char *const names[] = {"worker", "file", "folder", "tcp", "unix", "cache"};
+enum { WORKER, A_FILE, FOLDER, TCP, UNIX, CACHE };
 
 static void tell(const char *name, int done)
 {
@@ -55,6 +55,13 @@ static int try_open(const char *folder, int pid, const char *file, int flags)
     snprintf(path, sizeof path, "%s/%.*d%s%s", folder, pid != 0 ? 1 : 0, pid, pid != 0 ? "/" : "",
              file);
     return shut(open(path, flags, 0600));
+}
+
+static int try_remove(const char *folder, const char *file)
+{
+    char path[512];
+    snprintf(path, sizeof path, "%s/%s", folder, file);
+    return unlink(path);
 }
 
 static int try_read(int pid)
@@ -196,6 +203,10 @@ static void try_all(void)
     tell("own-slack", prctl(PR_SET_TIMERSLACK, 50000UL));
     tell("open-file", try_open("", 0, aims[A_FILE] + 1, O_RDONLY));
     tell("make-file", try_open(aims[FOLDER], 0, "made", O_RDWR | O_CREAT));
+    tell("read-cache", try_open(aims[CACHE], 0, "image", O_RDONLY));
+    tell("write-cache", try_open(aims[CACHE], 0, "image", O_WRONLY));
+    tell("make-in-cache", try_open(aims[CACHE], 0, "made", O_RDWR | O_CREAT));
+    tell("remove-from-cache", try_remove(aims[CACHE], "image"));
     tell("connect-tcp", try_connect((struct sockaddr *)&tcp, sizeof tcp));
     tell("connect-unix", try_connect((struct sockaddr *)&local, sizeof local));
     tell("start-program", try_program());

@@ -1,0 +1,216 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Starts processes that check and write images; adds facts itself. */
+#include "server/pool/cache_writer.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdatomic.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "server/code/codecache.h"
+#include "server/worker/worker.h"
+#include "server/worker/worker_msg.h"
+#include "transport/transport.h"
+#include "wire/image.h"
+
+#ifndef SYS_close_range
+#define SYS_close_range 436
+#endif
+
+void tows_cache_writer_init(struct tows_cache_writer *writer, const struct tows_config *config)
+{
+    memset(writer, 0, sizeof *writer);
+    writer->config = config;
+    void *shared =
+        mmap(NULL, sizeof *writer->used, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    writer->used = shared != MAP_FAILED ? shared : NULL;
+}
+
+void tows_cache_writer_fini(struct tows_cache_writer *writer)
+{
+    tows_codecache_close(writer->cache);
+    writer->cache = NULL;
+    if (writer->used != NULL) {
+        munmap(writer->used, sizeof *writer->used);
+        writer->used = NULL;
+    }
+}
+
+uint64_t tows_cache_writer_used(const struct tows_cache_writer *writer)
+{
+    return writer->used != NULL ? atomic_load(writer->used) : 0;
+}
+
+static int writer_open(const struct tows_config *config, struct tows_codecache **ret_cache,
+                       char *ret_folder, size_t size)
+{
+    tows_worker_code_cache(config, ret_folder, size);
+    return ret_folder[0] == '\0' ? -ENOENT
+                                 : tows_codecache_open(ret_folder, config->code_cache, ret_cache);
+}
+
+static int write_checked(struct tows_codecache *cache, const uint8_t hash[TOW_SHA256_SIZE],
+                         int image, size_t size)
+{
+    uint8_t digest[TOW_SHA256_SIZE];
+    void *bytes = mmap(NULL, size, PROT_READ, MAP_SHARED, image, 0);
+    if (bytes == MAP_FAILED) {
+        return -errno;
+    }
+    tow_sha256_of(bytes, size, digest);
+    int error = memcmp(digest, hash, sizeof digest) != 0
+                    ? -EBADMSG
+                    : tows_codecache_put(cache, hash, bytes, size);
+    munmap(bytes, size);
+    return error;
+}
+
+static void writer_answer(int answer, int error)
+{
+    struct tows_worker_msg_answer said = {.error = error};
+    tow_fds_try_send(answer, &said, sizeof said, NULL, 0);
+}
+
+/* ---- the process that writes one image ---- */
+
+static void close_between(int first, int last)
+{
+    if (first <= last && syscall(SYS_close_range, (unsigned)first, (unsigned)last, 0) != 0) {
+        long most = sysconf(_SC_OPEN_MAX);
+        for (int fd = first; fd <= last && fd < most; fd++) {
+            close(fd);
+        }
+    }
+}
+
+/* Connections of clients must not stay open because of this process. */
+static void close_but(int one, int other)
+{
+    int low = one < other ? one : other, high = one < other ? other : one;
+    close_between(STDERR_FILENO + 1, low - 1);
+    close_between(low + 1, high - 1);
+    close_between(high + 1, INT_MAX);
+}
+
+/* It ends without a word but the answer: the log's descriptor is closed, too. */
+static void be_writer(const struct tows_cache_writer *writer, const uint8_t hash[TOW_SHA256_SIZE],
+                      int image, size_t size, int answer)
+{
+    char folder[TOW_CONFIG_TEXT_MAX + 16];
+    struct tows_codecache *cache;
+    prctl(PR_SET_NAME, "tow-cache");
+    close_but(image, answer);
+    int error = writer_open(writer->config, &cache, folder, sizeof folder);
+    if (error == 0) {
+        /* One at a time, so that all together keep the limit. */
+        int lock = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+        if (lock >= 0) {
+            flock(lock, LOCK_EX);
+        }
+        error = write_checked(cache, hash, image, size);
+        if (writer->used != NULL && error == 0) {
+            atomic_store(writer->used, tows_codecache_used(cache)); /* it has looked at all */
+        }
+    }
+    writer_answer(answer, error);
+    _exit(0);
+}
+
+/* ---- the listener ---- */
+
+/* Nobody can change it any more, or make it shorter under who reads it. */
+static bool is_sealed(int image)
+{
+    const int wanted = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE;
+    int seals = fcntl(image, F_GET_SEALS);
+    return seals >= 0 && (seals & wanted) == wanted;
+}
+
+/* The listener's own: it knows how much there is without looking each time. */
+static int own_cache(struct tows_cache_writer *writer)
+{
+    char folder[TOW_CONFIG_TEXT_MAX + 16];
+    return writer->cache != NULL
+               ? 0
+               : writer_open(writer->config, &writer->cache, folder, sizeof folder);
+}
+
+/* The listener has written by itself: what others wrote meanwhile stays counted. */
+static void writer_count(struct tows_cache_writer *writer, uint64_t before)
+{
+    uint64_t after = tows_codecache_used(writer->cache);
+    if (writer->used != NULL && atomic_load(writer->used) == 0) {
+        atomic_store(writer->used, after);
+    } else if (writer->used != NULL && after > before) {
+        atomic_fetch_add(writer->used, after - before);
+    }
+}
+
+int tows_cache_writer_store(struct tows_cache_writer *writer, uint64_t session,
+                            const uint8_t hash[TOW_SHA256_SIZE], int image, int answer)
+{
+    struct stat status;
+    int place = -1, own = 0;
+    if (image < 0 || answer < 0 || !is_sealed(image) || fstat(image, &status) != 0 ||
+        status.st_size <= 0 || (uint64_t)status.st_size > TOW_IMAGE_MAX) {
+        return -EINVAL;
+    }
+    size_t size = (size_t)status.st_size;
+    if (size <= TOW_STORES_SMALL) {
+        int error = own_cache(writer);
+        if (error == 0) {
+            uint64_t before = tows_codecache_used(writer->cache);
+            error = write_checked(writer->cache, hash, image, size);
+            writer_count(writer, before);
+        }
+        writer_answer(answer, error);
+        return 0;
+    }
+    for (int i = 0; i < TOW_STORES_MAX; i++) {
+        if (writer->stores[i].pid == 0) {
+            place = i;
+        } else if (writer->stores[i].session == session) {
+            own++;
+        }
+    }
+    if (place < 0 || own >= TOW_STORES_SESSION_MAX) {
+        return -EBUSY;
+    }
+    pid_t pid = fork();
+    if (pid == 0) {
+        be_writer(writer, hash, image, size, answer);
+    }
+    if (pid < 0) {
+        return -errno;
+    }
+    writer->stores[place].pid = pid;
+    writer->stores[place].session = session;
+    return 0;
+}
+
+void tows_cache_writer_reaped(struct tows_cache_writer *writer, pid_t pid)
+{
+    for (int i = 0; i < TOW_STORES_MAX; i++) {
+        if (writer->stores[i].pid == pid) {
+            writer->stores[i].pid = 0;
+        }
+    }
+}
+
+void tows_cache_writer_facts(struct tows_cache_writer *writer, const char *tenant,
+                             const uint8_t hash[TOW_SHA256_SIZE], uint64_t key, const void *bytes,
+                             size_t size)
+{
+    if (size != 0 && key != 0 && own_cache(writer) == 0) {
+        uint64_t before = tows_codecache_used(writer->cache);
+        tows_codecache_add_facts(writer->cache, hash, tows_codecache_key(key, tenant), bytes, size);
+        writer_count(writer, before);
+    }
+}
