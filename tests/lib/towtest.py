@@ -26,6 +26,7 @@ TOWLINE = BUILD / "bin" / "towline"
 TOWLINED = BUILD / "bin" / "towlined"
 LIBCUDA = BUILD / "lib" / "libcuda.so.1"
 PROGRAMS = ROOT / "tests" / "system" / "programs"
+LONG = "TOW_TESTS_LONG" in os.environ  # make check-long: tests that go on for some time do so for longer
 SLOW = 1 if TREE == "plain" else 5  # how much longer sanitized code may take
 
 # In these tests unix:// is the plain socket and shm:// shared memory; the client's own choice is tested by name.

@@ -3,6 +3,7 @@
 """Sessions of real programs, said again with mistakes in them: the server may end such a session, and nothing else happens.
 
     test_mutants.py search SECONDS [SEED]    goes on for so long, with other mistakes than the test's
+    test_mutants.py bytes SECONDS            damages every byte of a session, or as many as it can in that time
 """
 
 import contextlib
@@ -11,6 +12,7 @@ import random
 import re
 import socket
 import struct
+import subprocess
 import sys
 import threading
 import time
@@ -151,6 +153,8 @@ class Speaker:
         with self.line, contextlib.suppress(OSError):
             for frame in said:
                 self.line.sendall(frame)
+                if len(frame) < HEADER:
+                    break
                 kind, seq = struct.unpack_from("<H", frame, 4)[0], struct.unpack_from("<I", frame, 12)[0]
                 if kind < raw.HELLO and seq != 0:
                     with self.changed:
@@ -189,6 +193,70 @@ def sessions_with_mistakes_end_and_nothing_else_happens():
         t.check(ends.count("Protocol error") > MUTANTS // 10 and ends.count("the client left") > MUTANTS // 10, f"the ends: {ends}")
 
 
+# ---- every byte of a session ----
+
+PARTS, PART_S = 8, 25 if t.LONG else 5  # CI draws some of the parts; a part ends after so many seconds
+PATIENCE = 0.02  # a frame that is damaged may never be answered
+SESSION = pathlib.Path(__file__).resolve().parent / "helpers" / "session.c"
+
+
+def recorded(server):
+    """What helpers/session.c says to a server that knows its code, as it does when all is said again."""
+    recorder = Recorder(server)
+    program = t.build_c(SESSION, ["-lcuda"])
+    for address in (server.address(), recorder.address):
+        done = t.towline_run(address, [program], env={"TOWLINE_LANES": "1"})
+        t.equal(done.stdout.strip(), "OK", done.stderr)
+    return next(said for said in map(frames, recorder.said) if said and struct.unpack_from("<H", said[0], 4)[0] == raw.HELLO)
+
+
+def damaged(said, number, at, way):
+    """The session up to a frame that is cut at a byte, or all of it with a byte flipped."""
+    frame = said[number]
+    if way == "cut":
+        return [*said[:number], frame[:at]] if at else said[:number]
+    return [*said[:number], frame[:at] + bytes([frame[at] ^ 0xFF]) + frame[at + 1:], *said[number + 1:]]
+
+
+def commit_seed():
+    """Another number for each commit; 0 where there is no history."""
+    done = subprocess.run(["git", "-c", "safe.directory=*", "-C", str(t.ROOT), "rev-parse", "HEAD"], capture_output=True, text=True)
+    return int(done.stdout.strip()[:8], 16) if done.returncode == 0 else 0
+
+
+def say_damaged(part, parts=PARTS, seconds=PART_S):
+    """A part of: every message of a session cut at each byte, and with each byte flipped."""
+    with t.Server() as server:
+        said = recorded(server)
+        seen = len(server.log())
+        Speaker(server).say(said, 0)
+        t.wait_until(lambda: not server.status()["sessions"], 20, "the session has ended")
+        t.check("broke the protocol" not in server.log()[seen:], f"undamaged: {server.log()[seen:]}")
+        cases = [(number, at, way) for number, frame in enumerate(said) for at in range(len(frame)) for way in ("cut", "flip")]
+        random.Random(commit_seed()).shuffle(cases)
+        cases, count, end = cases[part::parts], 0, time.monotonic() + seconds
+        for case in cases:
+            if time.monotonic() > end:
+                break
+            seen = len(server.log())
+            with contextlib.suppress(ConnectionError):
+                speaker = Speaker(server)
+                speaker.PATIENCE = PATIENCE
+                speaker.say(damaged(said, *case), 0)
+            count += 1
+            log = server.log()[seen:]
+            t.check(not re.search("ended by signal|Sanitizer|runtime error", log), f"frame, byte, way: {case}\n{log}")
+        t.wait_until(lambda: not server.status()["sessions"], 20, "all sessions have ended")
+        done = t.towline_run(server.address(), [t.build_c(SESSION, ["-lcuda"])])
+        t.equal(done.stdout.strip(), "OK", f"the next program: {done.stderr}")
+        t.check(not re.search("ended by signal|Sanitizer|runtime error", server.log()), server.log()[-6000:])
+        print(f"{count} of the {len(cases)} of this part; the session has {len(said)} messages of {sum(map(len, said))} bytes")
+
+
+for index in range(PARTS):
+    t.test(120, trees=("asan",), name=f"every_byte_damaged_{index}", matrix="every_byte_to_a_server")(lambda part=index: say_damaged(part))
+
+
 def search(seconds, seed):
     end = time.monotonic() + seconds
 
@@ -203,7 +271,9 @@ def search(seconds, seed):
 
 
 if __name__ == "__main__":
-    if len(sys.argv) > 2 and sys.argv[1] == "search":
+    if len(sys.argv) > 2 and sys.argv[1] == "bytes":
+        say_damaged(0, 1, float(sys.argv[2]))
+    elif len(sys.argv) > 2 and sys.argv[1] == "search":
         search(float(sys.argv[2]), int(sys.argv[3]) if len(sys.argv) > 3 else int(time.time()))
     else:
         t.main()

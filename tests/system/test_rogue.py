@@ -4,6 +4,7 @@
 
     test_rogue.py search SECONDS [SEED]    tries changes at random for so long; TOWLINE_BUILD names the build
     test_rogue.py memory SECONDS [SEED]    the same over shared memory
+    test_rogue.py bytes SECONDS            damages every byte of a session's answers, or as many as it can in that time
 
 The test of changes at random has a seed that is made of the commit's name, so that every commit tries others.
 """
@@ -288,8 +289,8 @@ WAITS_S = 2  # a server that owes an answer is waited for, for ever: then it han
 
 
 @contextlib.contextmanager
-def hanging_up(proxy):
-    timer = threading.Timer(WAITS_S * t.SLOW, proxy.hang_up)
+def hanging_up(proxy, seconds=WAITS_S * t.SLOW):
+    timer = threading.Timer(seconds, proxy.hang_up)
     timer.start()
     try:
         yield
@@ -424,6 +425,67 @@ def figures_that_no_device_has_do_no_harm():
                 t.equal(victim(proxy.address, "occupancy")[0], "answered", f"with {values}")
 
 
+# ---- every byte of what a server says ----
+
+PARTS, PART_S = 8, 25 if t.LONG else 5  # CI draws some of the parts; a part ends after so many seconds
+UNCHECKED = raw.FUNCTIONS["cuModuleGetFunction"]  # the program's arguments are read as its reply says: docs/security.md
+
+
+class Damaging:
+    """A server of whose answers one is cut at a byte, or has it flipped. Without one: `sizes` are those of its answers."""
+
+    def __init__(self, server, case=None):
+        self.case, self.sizes, self.asked = case, [], set()
+        self.proxy = rogue.Rogue(server, "unix", self.change, self.heard)
+
+    def heard(self, frame, line):
+        if rogue.kind_of(frame) == UNCHECKED:
+            self.asked.add(rogue.seq_of(frame))
+
+    def change(self, frame, line):
+        if line > 0:
+            return [frame]
+        number, unchecked = len(self.sizes), rogue.kind_of(frame) == rogue.REPLY and rogue.seq_of(frame) in self.asked
+        self.sizes.append(16 if unchecked else len(frame))
+        if self.case is None or number < self.case[0] or self.case[1] >= len(frame):
+            return [frame]
+        _, at, way = self.case
+        if number > self.case[0]:
+            return [frame] if way == "flip" else []
+        if way == "cut":
+            threading.Timer(0.02, self.proxy.hang_up).start()
+            return [frame[:at]]
+        return [frame[:at] + bytes([frame[at] ^ 0xFF]) + frame[at + 1:]]
+
+
+def hear_damaged(part, parts=PARTS, seconds=PART_S):
+    """A part of: every answer of a session cut at each byte, and with each byte flipped."""
+    program = t.build_c(HELPERS / "session.c", ["-lcuda"])
+    with t.Server() as server:
+        whole = Damaging(server)
+        with whole.proxy as proxy:
+            done = t.run([program], env=environment(proxy.address))
+        t.equal(done.stdout.strip(), "OK", done.stderr)
+        # A welcome is long: of each byte far behind its beginning one in 16 comes.
+        cases = [(number, at, way) for number, size in enumerate(whole.sizes) for at in range(size) if at < 512 or at % 16 == 0
+                 for way in ("cut", "flip")]
+        random.Random(commit_seed()).shuffle(cases)
+        cases, outcomes, end = cases[part::parts], collections.Counter(), time.monotonic() + seconds
+        for case in cases:
+            if time.monotonic() > end:
+                break
+            wrong = Damaging(server, case)
+            with wrong.proxy as proxy, hanging_up(proxy, 1):
+                done = t.run([program], env=environment(proxy.address))
+            t.check(done.returncode in (0, 1), f"answer, byte, way: {case}: {done}")
+            outcomes["OK" if done.returncode == 0 else "failed"] += 1
+        print(f"{outcomes.total()} of the {len(cases)} of this part, {dict(outcomes)}; {len(whole.sizes)} answers of {sum(whole.sizes)} bytes")
+
+
+for index in range(PARTS):
+    t.test(120, trees=("asan",), name=f"every_byte_damaged_{index}", matrix="every_byte_to_a_client")(lambda part=index: hear_damaged(part))
+
+
 # ---- reports ----
 
 class Reporter:
@@ -507,7 +569,9 @@ def nothing_that_a_server_says_moves_the_cursor():
 
 
 if __name__ == "__main__":
-    if sys.argv[1:2] in (["search"], ["memory"]):
+    if sys.argv[1:2] == ["bytes"]:
+        hear_damaged(0, 1, float(sys.argv[2]))
+    elif sys.argv[1:2] in (["search"], ["memory"]):
         seed = int(sys.argv[3]) if len(sys.argv) > 3 else random.getrandbits(31)
         if sys.argv[1] == "search":
             search(seed, seconds=float(sys.argv[2]), makes=(Random, changed_side, Welcome))
