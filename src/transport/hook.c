@@ -429,6 +429,8 @@ int tow_line_hook(struct tow_line *inner, const char *spec, char *ret_why, size_
     hook->ops.destroy = hook_destroy;
     line->ops = &hook->ops;
     memcpy(line->peer, inner->peer, sizeof line->peer);
+    line->binding = inner->binding;
+    line->grant = inner->grant;
     *ret_line = line;
     return 0;
 

@@ -64,6 +64,7 @@ struct tow_line_stats {
 };
 
 struct tow_line;
+struct tow_grant;
 
 /* How a kind of line does what it does differently. All are set, except where said. */
 struct tow_line_ops {
@@ -132,6 +133,10 @@ struct tow_line {
     bool shared; /* the rings are shared with another process */
     int peer_fd; /* a socket that ends when the peer dies, looked at while asleep; -1: none */
     char peer[128];
+    /* Encrypted lines: what only these two ends have (TOW_TLS_BINDING bytes), and the secret that
+     * further lines of the session are made with; NULL: none. Both are the kind's. */
+    const uint8_t *binding;
+    const struct tow_grant *grant;
 };
 
 /* ---- producing ---- */

@@ -193,7 +193,7 @@ static int login_prove(struct tow_line *line, const char *address, const struct 
         tow_line_consume(line, frame.length);
         memcpy(said.server_nonce, challenge.nonce, sizeof challenge.nonce);
         memcpy(said.client_nonce, proof.nonce, sizeof proof.nonce);
-        tow_sha256_of(first->bytes, first->size, said.first);
+        tow_login_first(first->bytes, first->size, line->binding, said.first);
         tow_login_prove(&secret->token, &said, proof.proof);
         error = tow_proof_encode(&proof, bytes, sizeof bytes, &length);
     }

@@ -20,8 +20,13 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/socket.h>
 #include <unistd.h>
+
+#ifndef MADV_WIPEONFORK
+#define MADV_WIPEONFORK 18 /* Linux 4.14 */
+#endif
 
 /* Content that one send call takes: the records of it stay in the cache until they are sent. */
 #define SEAL_MAX (128u << 10)
@@ -60,6 +65,9 @@ struct tls_line {
     _Atomic uint64_t updates_in;
 
     _Atomic bool update_asked; /* the peer wants our next key */
+
+    uint8_t binding[TOW_TLS_BINDING];
+    struct tow_grant *grant; /* owned, on pages of its own; NULL: none */
 };
 
 static _Atomic uint64_t next_key_limit = TOW_TLS_RECORDS_MAX * TOW_TLS_PLAIN_MAX;
@@ -429,6 +437,10 @@ static void tls_fini(struct tow_sock_line *sock)
     tow_tls_key_fini(&tls->in);
     free(tls->sealed);
     free(tls->raw);
+    if (tls->grant != NULL) {
+        explicit_bzero(tls->grant, sizeof *tls->grant);
+        munmap(tls->grant, sizeof *tls->grant);
+    }
 }
 
 static const struct tow_sock_kind tls_kind = {tls_send_ring, tls_send_parts, tls_fini};
@@ -444,6 +456,8 @@ static int tls_start(struct tls_line *tls, const struct tow_tls_lib *lib, bool s
     if (tls->sealed == NULL || tls->raw == NULL) {
         return -ENOMEM;
     }
+    memcpy(tls->binding, shaken->binding, sizeof tls->binding);
+    tls->sock.line.binding = tls->binding;
     memcpy(tls->raw, shaken->early, shaken->early_size);
     tls->raw_end = shaken->early_size;
     int error = tow_tls_key_init(&tls->out, lib, true, server ? shaken->server : shaken->client);
@@ -485,7 +499,23 @@ int tow_tls_line_of(const struct tow_tls_lib *lib, int fd, bool server,
     return 0;
 }
 
-int tow_tls_line(int fd, bool server, const struct tow_tls_grant *grant, int64_t deadline_ns,
+/* Not in core dumps, nor in children that the program forks. */
+static int tls_keep(struct tls_line *tls, const struct tow_grant *grant)
+{
+    void *page =
+        mmap(NULL, sizeof *grant, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (page == MAP_FAILED) {
+        return -ENOMEM;
+    }
+    madvise(page, sizeof *grant, MADV_DONTDUMP);
+    madvise(page, sizeof *grant, MADV_WIPEONFORK);
+    memcpy(page, grant, sizeof *grant);
+    tls->grant = page;
+    tls->sock.line.grant = tls->grant;
+    return 0;
+}
+
+int tow_tls_line(int fd, bool server, const struct tow_grant *grant, int64_t deadline_ns,
                  char *ret_why, size_t size, struct tow_line **ret_line)
 {
     const struct tow_tls_lib *lib;
@@ -503,6 +533,10 @@ int tow_tls_line(int fd, bool server, const struct tow_tls_grant *grant, int64_t
         tls_explain(server, error, reason, ret_why, size);
     } else {
         error = tow_tls_line_of(lib, fd, server, &shaken, ret_line);
+        if (error == 0 && !server && (error = tls_keep(tls_of(*ret_line), grant)) < 0) {
+            tow_line_close(*ret_line);
+            *ret_line = NULL;
+        }
         if (error < 0) {
             snprintf(ret_why, size, "cannot set up the encrypted connection: %s", strerror(-error));
         }

@@ -8,21 +8,13 @@
 #define TOW_TRANSPORT_TLS_H
 
 #include "transport/line.h"
-
-#define TOW_TLS_GRANT_ID 16
-#define TOW_TLS_GRANT_SECRET 32
-
-/* What makes somebody one end of a session's lines. */
-struct tow_tls_grant {
-    uint8_t id[TOW_TLS_GRANT_ID]; /* no secret: it names the other one */
-    uint8_t secret[TOW_TLS_GRANT_SECRET];
-};
+#include "wire/control.h"
 
 /* Makes a line of a connected socket, which it owns from then on (also when it fails): both ends
  * show each other that they have the grant's secret, before the deadline. -ENOTSUP without an
  * OpenSSL, -EACCES if the other end has another secret, -ETIMEDOUT; with a sentence. The grant
  * stays the caller's. */
-int tow_tls_line(int fd, bool server, const struct tow_tls_grant *grant, int64_t deadline_ns,
+int tow_tls_line(int fd, bool server, const struct tow_grant *grant, int64_t deadline_ns,
                  char *ret_why, size_t size, struct tow_line **ret_line);
 
 /* How many bytes a key may encrypt before the next one is used, for lines made from now on; at most

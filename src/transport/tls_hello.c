@@ -67,7 +67,7 @@ static bool find_identity(struct rest extensions, struct rest *ret_identity)
 }
 
 int tow_tls_hello_read(const uint8_t *bytes, size_t n, bool *ret_names,
-                       uint8_t ret_id[TOW_TLS_GRANT_ID])
+                       uint8_t ret_id[TOW_GRANT_ID])
 {
     if (n > 0 && (bytes[0] != TOW_TLS_HANDSHAKE || (n > 1 && bytes[1] != 3))) {
         return -EPROTO;
@@ -90,9 +90,9 @@ int tow_tls_hello_read(const uint8_t *bytes, size_t n, bool *ret_names,
     rest_part(&hello, 1); /* the session's number */
     rest_part(&hello, 2); /* ciphers */
     rest_part(&hello, 1); /* compression */
-    *ret_names = find_identity(rest_part(&hello, 2), &identity) && identity.n == TOW_TLS_GRANT_ID;
+    *ret_names = find_identity(rest_part(&hello, 2), &identity) && identity.n == TOW_GRANT_ID;
     if (*ret_names) {
-        memcpy(ret_id, identity.at, TOW_TLS_GRANT_ID);
+        memcpy(ret_id, identity.at, TOW_GRANT_ID);
     }
     return 0;
 }

@@ -17,6 +17,6 @@
  * ClientHello, which names a grant (and then `ret_id` is set) or none. One in several records names
  * none: ours are in one. */
 int tow_tls_hello_read(const uint8_t *bytes, size_t n, bool *ret_names,
-                       uint8_t ret_id[TOW_TLS_GRANT_ID]);
+                       uint8_t ret_id[TOW_GRANT_ID]);
 
 #endif

@@ -32,7 +32,7 @@ static const unsigned char cipher_number[2] = {0x13, 0x01};
 /* What the callbacks of one handshake need. */
 struct shake {
     const struct tow_tls_lib *lib;
-    const struct tow_tls_grant *grant;
+    const struct tow_grant *grant;
     struct tow_tls_shaken *ret;
     unsigned secrets; /* bits: the client's, the server's */
 };
@@ -87,8 +87,7 @@ static int make_session(struct shake *shake, SSL *ssl, SSL_SESSION **ret_session
     SSL_SESSION *session = lib->SSL_SESSION_new();
     const SSL_CIPHER *cipher = lib->SSL_CIPHER_find(ssl, cipher_number);
     if (session == NULL || cipher == NULL ||
-        lib->SSL_SESSION_set1_master_key(session, shake->grant->secret, TOW_TLS_GRANT_SECRET) !=
-            1 ||
+        lib->SSL_SESSION_set1_master_key(session, shake->grant->secret, TOW_GRANT_SECRET) != 1 ||
         lib->SSL_SESSION_set_cipher(session, cipher) != 1 ||
         lib->SSL_SESSION_set_protocol_version(session, TLS_1_3) != 1) {
         lib->SSL_SESSION_free(session);
@@ -106,7 +105,7 @@ static int use_grant(SSL *ssl, const void *digest, const unsigned char **ret_id,
         return 0;
     }
     *ret_id = shake->grant->id;
-    *ret_id_size = TOW_TLS_GRANT_ID;
+    *ret_id_size = TOW_GRANT_ID;
     return make_session(shake, ssl, ret_session);
 }
 
@@ -114,8 +113,8 @@ static int find_grant(SSL *ssl, const unsigned char *id, size_t id_size, SSL_SES
 {
     struct shake *shake = shake_of(ssl);
     *ret_session = NULL; /* not known: and there is no other way in */
-    if (shake == NULL || id_size != TOW_TLS_GRANT_ID ||
-        memcmp(id, shake->grant->id, TOW_TLS_GRANT_ID) != 0) {
+    if (shake == NULL || id_size != TOW_GRANT_ID ||
+        memcmp(id, shake->grant->id, TOW_GRANT_ID) != 0) {
         return 1;
     }
     return make_session(shake, ssl, ret_session);

@@ -31,9 +31,9 @@ SSL_CTX *tow_tls_context(const struct tow_tls_lib *lib);
  * with OpenSSL's own words in ret_reason (which may stay NULL), -EPROTONOSUPPORT if the server
  * answers without TLS. Clear the result with explicit_bzero. */
 struct tow_tls_shake_by {
-    SSL_CTX *context;                  /* borrowed */
-    const struct tow_tls_grant *grant; /* borrowed */
-    const char *host;                  /* borrowed */
+    SSL_CTX *context;              /* borrowed */
+    const struct tow_grant *grant; /* borrowed */
+    const char *host;              /* borrowed */
     bool server;
 };
 int tow_tls_shake(const struct tow_tls_lib *lib, int fd, const struct tow_tls_shake_by *by,

@@ -8,7 +8,7 @@ const char *tow_control_name(uint16_t kind)
         "HELLO",  "WELCOME",   "REFUSE", "REPLY",  "CALLBACK",       "CALLBACK_DONE", "PRINT",
         "DATA",   "CREDIT",    "BYE",    "NOTICE", "THREAD_EXIT",    "STATUS",        "REPORT",
         "MIRROR", "LANE",      "SIDE",   "FENCE",  "CALLBACK_BYTES", "FETCH",         "DONE",
-        "FORGET", "CHALLENGE", "PROOF",  "PROVED",
+        "FORGET", "CHALLENGE", "PROOF",  "PROVED", "GRANT",
     };
     size_t index = (size_t)kind - TOW_CONTROL_FIRST;
     return kind >= TOW_CONTROL_FIRST && index < sizeof names / sizeof *names ? names[index] : NULL;
@@ -601,6 +601,33 @@ int tow_proved_decode(const void *at, const struct tow_frame *frame, struct tow_
         return -EPROTO;
     }
     *ret_proved = proved;
+    return 0;
+}
+
+/* ---- GRANT ---- */
+
+int tow_grant_encode(const struct tow_grant *grant, void *at, size_t size, uint32_t *ret_length)
+{
+    struct tow_enc enc = tow_frame_begin(at, control_bounded(size));
+    tow_enc_u32(&enc, TOW_MAGIC);
+    tow_enc_align(&enc, 8);
+    tow_enc_bytes(&enc, grant->id, sizeof grant->id);
+    tow_enc_bytes(&enc, grant->secret, sizeof grant->secret);
+    return control_finish(&enc, at, TOW_CONTROL_GRANT, ret_length);
+}
+
+int tow_grant_decode(const void *at, const struct tow_frame *frame, struct tow_grant *ret_grant)
+{
+    struct tow_dec dec = tow_frame_body(at, frame);
+    struct tow_grant grant;
+    uint32_t magic = tow_dec_u32(&dec);
+    tow_dec_align(&dec, 8);
+    tow_dec_copy(&dec, grant.id, sizeof grant.id);
+    tow_dec_copy(&dec, grant.secret, sizeof grant.secret);
+    if (dec.bad || frame->kind != TOW_CONTROL_GRANT || magic != TOW_MAGIC) {
+        return -EPROTO;
+    }
+    *ret_grant = grant;
     return 0;
 }
 

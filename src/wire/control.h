@@ -278,6 +278,18 @@ struct tow_proved {
 int tow_proved_encode(const struct tow_proved *proved, void *at, size_t size, uint32_t *ret_length);
 int tow_proved_decode(const void *at, const struct tow_frame *frame, struct tow_proved *ret_proved);
 
+#define TOW_GRANT_ID 16
+#define TOW_GRANT_SECRET 32
+
+/* What makes a client one end of a session's lines over tls: the answer to its HELLO there. */
+struct tow_grant {
+    uint8_t id[TOW_GRANT_ID]; /* no secret: it names the other one */
+    uint8_t secret[TOW_GRANT_SECRET];
+};
+
+int tow_grant_encode(const struct tow_grant *grant, void *at, size_t size, uint32_t *ret_length);
+int tow_grant_decode(const void *at, const struct tow_frame *frame, struct tow_grant *ret_grant);
+
 struct tow_credit {
     uint64_t commands; /* total bytes of commands taken since the session began */
     uint64_t data;     /* the same for bulk payload */

@@ -42,6 +42,7 @@ enum tow_control {
     TOW_CONTROL_CHALLENGE = 0xf016, /* server: a login is needed first */
     TOW_CONTROL_PROOF = 0xf017,     /* client: of its token */
     TOW_CONTROL_PROVED = 0xf018,    /* server: it is right; the client says its first frame again */
+    TOW_CONTROL_GRANT = 0xf019,     /* server, over tls: the secret of the session's own lines */
 };
 
 struct tow_frame {

@@ -74,6 +74,18 @@ void tow_login_write(const struct tow_login_token *token, char ret_text[TOW_LOGI
     tow_sha256_hex(token->secret, ret_text + used);
 }
 
+void tow_login_first(const void *frame, size_t size, const uint8_t *binding,
+                     uint8_t ret_first[TOW_LOGIN_SIZE])
+{
+    uint8_t both[2 * TOW_LOGIN_SIZE];
+    tow_sha256_of(frame, size, ret_first);
+    if (binding != NULL) {
+        memcpy(both, ret_first, TOW_LOGIN_SIZE);
+        memcpy(both + TOW_LOGIN_SIZE, binding, TOW_LOGIN_SIZE);
+        tow_sha256_of(both, sizeof both, ret_first);
+    }
+}
+
 static void client_key(const struct tow_login_token *token, uint8_t ret_key[TOW_LOGIN_SIZE])
 {
     tow_hmac_sha256(token->secret, sizeof token->secret, "client", 6, ret_key);

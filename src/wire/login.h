@@ -41,9 +41,14 @@ struct tow_login_said {
     uint64_t id;
     uint8_t server_nonce[TOW_LOGIN_SIZE];
     uint8_t client_nonce[TOW_LOGIN_SIZE];
-    uint8_t first[TOW_LOGIN_SIZE]; /* SHA-256 of the frame that the client said first, and says
-                                      again when it has logged in */
+    uint8_t first[TOW_LOGIN_SIZE]; /* tow_login_first of the frame that the client said first, and
+                                      says again when it has logged in */
 };
+
+/* SHA-256 of a frame; with a `binding` (TOW_LOGIN_SIZE bytes that only the two ends of this
+ * connection have; or NULL) of that and the binding. */
+void tow_login_first(const void *frame, size_t size, const uint8_t *binding,
+                     uint8_t ret_first[TOW_LOGIN_SIZE]);
 
 /* `size` bytes that are a token from end to end, but for spaces and newlines around it: 0, or
  * -EINVAL. */

@@ -170,6 +170,12 @@ static void session(void)
         expect("PROVED", memcmp(&back, &value, sizeof back) == 0);
     }
     {
+        static const struct tow_grant value = {.id = {1, 2}, .secret = {3, 4}};
+        struct tow_grant back = {0};
+        THERE_AND_BACK("GRANT", grant);
+        expect("GRANT", memcmp(&back, &value, sizeof back) == 0);
+    }
+    {
         static const struct tow_credit value = {0x10000, 0x123456789abcu};
         struct tow_credit back = {0};
         THERE_AND_BACK("CREDIT", credit);

@@ -22,7 +22,7 @@
 const char *lines_kind = "self";
 
 /* What both ends of a line over tls have. */
-static const struct tow_tls_grant grant = {"a session's id", "a secret of thirty-two bytes...."};
+static const struct tow_grant grant = {"a session's id", "a secret of thirty-two bytes...."};
 
 static char folder[64];
 

@@ -37,7 +37,7 @@ __attribute__((visibility("default"))) int SSL_CIPHER_find(void)
 }
 #endif
 
-static const struct tow_tls_grant grant = {"one session's id", "a secret of thirty-two bytes...."};
+static const struct tow_grant grant = {"one session's id", "a secret of thirty-two bytes...."};
 
 static const struct tow_tls_lib *get_lib(void)
 {
@@ -58,7 +58,7 @@ static void socket_pair(int ret[2])
 struct end {
     int fd;
     bool server;
-    struct tow_tls_grant grant;
+    struct tow_grant grant;
     int64_t deadline_ns;
     pthread_t thread;
     int error;
@@ -74,7 +74,7 @@ static void *end_run(void *arg)
     return NULL;
 }
 
-static void end_start(struct end *end, int fd, bool server, const struct tow_tls_grant *with)
+static void end_start(struct end *end, int fd, bool server, const struct tow_grant *with)
 {
     *end = (struct end){.fd = fd,
                         .server = server,
@@ -103,7 +103,7 @@ static void send_text(struct tow_line *line, const char *text, size_t n)
 static void another_secret_is_refused(void **state)
 {
     for (int which = 0; which < 2; which++) {
-        struct tow_tls_grant wrong = grant;
+        struct tow_grant wrong = grant;
         if (which == 0) {
             wrong.secret[31] ^= 1;
         } else {

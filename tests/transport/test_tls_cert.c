@@ -263,7 +263,7 @@ static void what_else_is_in_the_file_stays(void **state)
 /* ---- the first record of a client ---- */
 
 /* What a client with the grant, or with certificates, says first. */
-static size_t record_hello(const struct tow_tls_grant *grant, uint8_t *ret_bytes, size_t most)
+static size_t record_hello(const struct tow_grant *grant, uint8_t *ret_bytes, size_t most)
 {
     static struct end client;
     int fds[2];
@@ -287,12 +287,12 @@ static size_t record_hello(const struct tow_tls_grant *grant, uint8_t *ret_bytes
     return (size_t)n;
 }
 
-static const struct tow_tls_grant grant = {"one session's id", "a secret of thirty-two bytes...."};
+static const struct tow_grant grant = {"one session's id", "a secret of thirty-two bytes...."};
 
 static void a_hello_names_its_grant(void **state)
 {
     static uint8_t bytes[TOW_TLS_HELLO_MAX];
-    uint8_t id[TOW_TLS_GRANT_ID] = {0};
+    uint8_t id[TOW_GRANT_ID] = {0};
     bool names = false;
     size_t n = record_hello(&grant, bytes, sizeof bytes);
     assert_int_equal(tow_tls_hello_read(bytes, n, &names, id), 0);
@@ -310,7 +310,7 @@ static void a_hello_names_its_grant(void **state)
 static void a_changed_hello_is_read_within_its_bounds(void **state)
 {
     static uint8_t bytes[TOW_TLS_HELLO_MAX];
-    uint8_t id[TOW_TLS_GRANT_ID];
+    uint8_t id[TOW_GRANT_ID];
     bool names;
     size_t n = record_hello(&grant, bytes, sizeof bytes);
     uint8_t *copy = malloc(n);
@@ -331,7 +331,7 @@ static void plain_words_are_no_hello(void **state)
     static const char *const words[] = {
         "GET / HTTP/1.1\r\n",       "TOWL\1\0\0\0", "\x16\x02\x01", "\x16\x03\x01\xff\xff",
         "\x16\x03\x01\x10\x10\x02", "\x15\x03\x03"};
-    uint8_t id[TOW_TLS_GRANT_ID];
+    uint8_t id[TOW_GRANT_ID];
     bool names;
     for (size_t i = 0; i < sizeof words / sizeof *words; i++) {
         assert_int_equal(

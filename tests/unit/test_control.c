@@ -28,6 +28,7 @@ union message {
     struct tow_challenge challenge;
     struct tow_proof proof;
     struct tow_proved proved;
+    struct tow_grant grant;
     struct tow_status status;
     struct tow_report report;
 };
@@ -63,6 +64,7 @@ WRAP(lane)
 WRAP(challenge)
 WRAP(proof)
 WRAP(proved)
+WRAP(grant)
 WRAP(status)
 WRAP(report)
 
@@ -223,6 +225,13 @@ static const struct sample {
      .needed = 56,
      .golden = "3800000018f000000000000000000000544f574c00000000"
                "0a0000000000000000000000000000000000000000000000000000000000000b"},
+    {.name = "GRANT",
+     OPS(grant),
+     .message.grant = {.id = {[0] = 10, [15] = 11}, .secret = {[0] = 12, [31] = 13}},
+     .needed = 72,
+     .golden = "4800000019f000000000000000000000544f574c00000000"
+               "0a00000000000000000000000000000b"
+               "0c0000000000000000000000000000000000000000000000000000000000000d"},
     {.name = "STATUS",
      OPS(status),
      .message.status = {.topics = 0},

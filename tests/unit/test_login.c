@@ -80,6 +80,24 @@ static void a_proof_is_for_what_was_said_and_its_token(void **state)
     }
 }
 
+/* A proof that was made for one TLS connection is none for another, nor for one without. */
+static void a_proof_is_bound_to_its_connection(void **state)
+{
+    struct tow_login_token token = token_of(text);
+    struct tow_login_keys keys;
+    struct tow_login_said said = {.id = token.id};
+    const uint8_t here[TOW_LOGIN_SIZE] = {1}, there[TOW_LOGIN_SIZE] = {2};
+    uint8_t proof[TOW_LOGIN_SIZE];
+    tow_login_keep(&token, &keys);
+    tow_login_first("hello", 5, here, said.first);
+    tow_login_prove(&token, &said, proof);
+    assert_true(tow_login_check(&keys, &said, proof));
+    tow_login_first("hello", 5, there, said.first);
+    assert_false(tow_login_check(&keys, &said, proof));
+    tow_login_first("hello", 5, NULL, said.first);
+    assert_false(tow_login_check(&keys, &said, proof));
+}
+
 /* Who has the server's file, and nothing that was said, cannot log in with what is in it. */
 static void what_the_server_keeps_is_no_token(void **state)
 {
@@ -102,6 +120,7 @@ int main(void)
         cmocka_unit_test(a_token_is_written_as_it_is_read),
         cmocka_unit_test(what_is_no_token_is_refused),
         cmocka_unit_test(a_proof_is_for_what_was_said_and_its_token),
+        cmocka_unit_test(a_proof_is_bound_to_its_connection),
         cmocka_unit_test(what_the_server_keeps_is_no_token),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
