@@ -27,6 +27,7 @@ extern const struct tow_command tow_command_run;
 extern const struct tow_command tow_command_devices;
 extern const struct tow_command tow_command_status;
 extern const struct tow_command tow_command_end;
+extern const struct tow_command tow_command_trust;
 extern const struct tow_command tow_command_bench;
 extern const struct tow_command tow_command_version;
 

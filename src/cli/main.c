@@ -8,8 +8,8 @@
 #include "cli/cli.h"
 
 static const struct tow_command *const commands[] = {
-    &tow_command_run, &tow_command_devices, &tow_command_status,
-    &tow_command_end, &tow_command_bench,   &tow_command_version,
+    &tow_command_run,   &tow_command_devices, &tow_command_status,  &tow_command_end,
+    &tow_command_trust, &tow_command_bench,   &tow_command_version,
 };
 #define COMMAND_COUNT (sizeof commands / sizeof *commands)
 

@@ -16,7 +16,7 @@ static int say_wrong(const char *text, const char *hint, char *ret_why, size_t s
 {
     snprintf(ret_why, size,
              "%s is not an address%s; write HOST, HOST:PORT or the PATH of a socket (tcp://, "
-             "ssh://, unix:// and shm:// may stand before them), for example gpuhost:%d or "
+             "tls://, ssh://, unix:// and shm:// may stand before them), for example gpuhost:%d or "
              "/run/towline.sock",
              text[0] == '\0' ? "\"\"" : text, hint, TOW_DEFAULT_PORT);
     return -EINVAL;
@@ -31,7 +31,7 @@ static const char *missing_scheme(const char **text, const char **ret_hint)
         return "unix://";
     }
     /* With fewer slashes than there should be; unix:4837 is a host with that name. */
-    static const char *const schemes[] = {"unix://", "shm://", "tcp://", "ssh://"};
+    static const char *const schemes[] = {"unix://", "shm://", "tcp://", "tls://", "ssh://"};
     for (size_t i = 0; i < sizeof schemes / sizeof *schemes; i++) {
         size_t length = strlen(schemes[i]) - 2;
         if (strncmp(at, schemes[i], length) == 0 &&

@@ -17,6 +17,7 @@ static const struct tow_transport_ops *const transports[TOW_TRANSPORT_COUNT] = {
     [TOW_TRANSPORT_SELF] = &tow_transport_self, [TOW_TRANSPORT_UNIX] = &tow_transport_unix,
     [TOW_TRANSPORT_TCP] = &tow_transport_tcp,   [TOW_TRANSPORT_SHM] = &tow_transport_shm,
     [TOW_TRANSPORT_SSH] = &tow_transport_ssh,   [TOW_TRANSPORT_HOOK] = &tow_transport_hook,
+    [TOW_TRANSPORT_TLS] = &tow_transport_tls,
 };
 
 static int self_check(const char *rest, char *ret_why, size_t size)
@@ -167,6 +168,31 @@ int tow_transport_connect_by(const char *address, const struct tow_preface *pref
     return error < 0 ? error : ops->wrap(rest, inner, ret_why, size, ret_line);
 }
 
+int tow_transport_connect_beside(const char *address, const struct tow_line *beside,
+                                 int64_t deadline_ns, char *ret_why, size_t size,
+                                 struct tow_line **ret_line)
+{
+    char full[TOW_ADDRESS_MAX];
+    const char *rest;
+    if (beside->grant == NULL) {
+        return tow_transport_connect(address, deadline_ns, ret_why, size, ret_line);
+    }
+    int kind = find_written(tow_transport_behind_hook(address), full, &rest, ret_why, size);
+    if (kind < 0) {
+        return kind;
+    }
+    if (transports[kind]->beside == NULL) {
+        snprintf(ret_why, size, "%s has no lines that belong to others", address);
+        return -ENOTSUP;
+    }
+    return transports[kind]->beside(rest, beside->grant, deadline_ns, ret_why, size, ret_line);
+}
+
+bool tow_transport_encrypts(enum tow_transport_kind kind)
+{
+    return (unsigned)kind < TOW_TRANSPORT_COUNT && transports[kind]->encrypts;
+}
+
 int tow_line_from_fd(int fd, enum tow_transport_kind kind, int64_t deadline_ns, char *ret_why,
                      size_t size, struct tow_line **ret_line)
 {
@@ -235,7 +261,7 @@ int tow_listener_accept(struct tow_listener *listener, int *ret_fd, char *ret_pe
     if (fd < 0) {
         return -errno;
     }
-    if (listener->kind != TOW_TRANSPORT_TCP) {
+    if (listener->kind != TOW_TRANSPORT_TCP && listener->kind != TOW_TRANSPORT_TLS) {
         tow_sock_widen(fd); /* whoever serves it may not have the right to */
     }
     tow_sock_describe(fd, ret_peer, TOW_ADDRESS_MAX);

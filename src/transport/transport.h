@@ -4,6 +4,7 @@
  *
  *     unix:///run/towline.sock    unix://@name (abstract)
  *     tcp://host:4837             tcp://[::1]:4837, tcp://0.0.0.0:4837 to listen everywhere
+ *     tls://host:4837             the same addresses, encrypted; a client knows the server's key
  *     shm:///run/towline.sock     shared memory, arranged over that unix socket
  *     ssh://host                  a unix socket elsewhere, by an ssh that towline started (ssh.h)
  *     self:                       both ends in this process: made with tow_line_pair
@@ -44,6 +45,7 @@ enum tow_transport_kind {
     TOW_TRANSPORT_SHM,
     TOW_TRANSPORT_SSH,
     TOW_TRANSPORT_HOOK,
+    TOW_TRANSPORT_TLS,
     TOW_TRANSPORT_COUNT,
 };
 
@@ -53,6 +55,7 @@ struct tow_transport_ops {
     const char *prefix;
     bool in_process; /* tow_transport_is_in_process */
     bool spreads;    /* tow_transport_spreads */
+    bool encrypts;   /* tow_transport_encrypts */
     /* The transports of tow_transport_further and tow_transport_faster, whose address has the same
      * rest; NULL: there is none. */
     const struct tow_transport_ops *further, *faster;
@@ -62,6 +65,9 @@ struct tow_transport_ops {
     int (*connect)(const char *rest, const struct tow_preface *preface,
                    struct tow_patience *patience, char *ret_why, size_t size,
                    struct tow_line **ret_line);
+    /* tow_transport_connect_beside; NULL: as connect does. */
+    int (*beside)(const char *rest, const struct tow_grant *grant, int64_t deadline_ns,
+                  char *ret_why, size_t size, struct tow_line **ret_line);
     /* Gives a listening, non-blocking socket, and its address as one can connect to it. */
     int (*listen)(const char *rest, mode_t mode, char *ret_why, size_t size, int *ret_fd,
                   char *ret_address);
@@ -82,6 +88,7 @@ extern const struct tow_transport_ops tow_transport_tcp;
 extern const struct tow_transport_ops tow_transport_shm;
 extern const struct tow_transport_ops tow_transport_ssh;
 extern const struct tow_transport_ops tow_transport_hook;
+extern const struct tow_transport_ops tow_transport_tls;
 
 /* The transport of an address that has a scheme: its kind, or -EINVAL. */
 int tow_transport_find(const char *address, const char **ret_rest);
@@ -127,6 +134,14 @@ int tow_transport_connect(const char *address, int64_t deadline_ns, char *ret_wh
 int tow_transport_connect_by(const char *address, const struct tow_preface *preface,
                              struct tow_patience *patience, char *ret_why, size_t size,
                              struct tow_line **ret_line);
+
+/* A further line of the session that has the line `beside`, to the same server. */
+int tow_transport_connect_beside(const char *address, const struct tow_line *beside,
+                                 int64_t deadline_ns, char *ret_why, size_t size,
+                                 struct tow_line **ret_line);
+
+/* Whether a connection of that kind begins with a TLS handshake. */
+bool tow_transport_encrypts(enum tow_transport_kind kind);
 
 struct tow_listener {
     int fd; /* owned: poll it for reading */

@@ -53,7 +53,8 @@ static const struct option_entry entries[] = {
     {"listen", 'l', KIND_LIST, 0, AT(listen), 0, "ADDRESS",
      "Where to listen; may be given several times: unix:///PATH (or /PATH), tcp://HOST:PORT\n"
      "(or HOST:PORT; tcp://0.0.0.0:4837 is every network this machine is on, and needs\n"
-     "--allow-anyone). Without it: the default socket and tcp://127.0.0.1:4837."},
+     "--allow-anyone or --require-token), tls://HOST:PORT, encrypted. Without it: the default "
+     "socket and tcp://127.0.0.1:4837."},
     {"device", 0, KIND_TEXT, FOR_WORKER, AT(device), 0, "cuda|soft|dry|PATH",
      "cuda: the machine's own driver. soft: the software GPU. dry: a GPU whose kernels\n"
      "do nothing, to count what a program calls. PATH: a driver library to open.\n"
@@ -133,6 +134,12 @@ static const struct option_entry entries[] = {
     {"token-file", 0, KIND_TEXT, 0, AT(token_file), 0, "FILE",
      "Where tokens are kept (/var/lib/towline/tokens as root, otherwise\n"
      "~/.local/state/towline/tokens)."},
+    {"tls-certificate", 0, KIND_TEXT, 0, AT(tls_certificate), 0, "FILE",
+     "The server's certificate for tls:// addresses, in PEM, and those that vouch for it\n"
+     "(tls.pem beside the tokens: with a key and a certificate of its own, made at the first\n"
+     "start)."},
+    {"tls-key", 0, KIND_TEXT, 0, AT(tls_key), 0, "FILE",
+     "The certificate's key, in PEM; without it, it is in the same file."},
     {"heartbeat", 0, KIND_PATIENCE, FOR_WORKER, AT(heartbeat), 3600, "SECONDS",
      "How long a machine at the other end of a network may be silent before it is given up\n"
      "(20; at least 5; 0: for ever)."},
@@ -153,6 +160,9 @@ static const struct option_entry entries[] = {
      "The file that holds the same settings as `name = value` lines\n"
      "(" TOW_CONFIG_FILE ", if it is there)."},
     {"worker", 0, KIND_SWITCH, FLAG_ONLY | NOT_SHOWN, AT(worker), 0, NULL, NULL},
+    {"tls", 0, KIND_SWITCH, FLAG_ONLY | NOT_SHOWN, AT(tls), 0, NULL, NULL},
+    {"tls-make", 0, KIND_SWITCH, FLAG_ONLY | NOT_SHOWN, AT(tls_make), 0, NULL, NULL},
+    {"shaker", 0, KIND_SWITCH, FLAG_ONLY | NOT_SHOWN, AT(shaker), 0, NULL, NULL},
     {"slot", 0, KIND_COUNT, FLAG_ONLY | NOT_SHOWN, AT(slot), 15, NULL, NULL},
     {"watch-pid", 0, KIND_COUNT, FLAG_ONLY | NOT_SHOWN, AT(watch_pid), INT32_MAX, NULL, NULL},
     {"ready-fd", 0, KIND_COUNT, FLAG_ONLY | NOT_SHOWN, AT(ready_fd), INT32_MAX, NULL, NULL},
@@ -509,8 +519,8 @@ int tows_config_load(int argc, char **argv, struct tows_config *ret_config, char
     if (!named) {
         snprintf(config.file, sizeof config.file, "%s", TOW_CONFIG_FILE);
     }
-    /* A worker gets everything from its listener. */
-    if (!config.worker) {
+    /* They get everything from their listener. */
+    if (!config.worker && !config.shaker) {
         int error = tows_config_read_file(&config, config.file, why, why_size);
         if (error == -ENOENT && !named) {
             config.file[0] = '\0';

@@ -52,6 +52,8 @@ struct tows_config {
     char admin_users[TOW_CONFIG_WORDS_MAX]; /* who rule, beside root and this server's own user */
     uint64_t require_token;                 /* 1: over TCP nobody without a token */
     char token_file[TOW_CONFIG_TEXT_MAX];   /* "": the usual place */
+    char tls_certificate[TOW_CONFIG_TEXT_MAX]; /* "": one of its own */
+    char tls_key[TOW_CONFIG_TEXT_MAX];         /* "": in the same file */
     uint64_t allow_anyone; /* 1: listen beyond this machine, without knowing who comes */
     uint64_t heartbeat;    /* seconds that a machine on a network may be silent; 0: for ever */
     uint64_t watchdog;     /* seconds that a worker may stand still; 0: for ever */
@@ -63,6 +65,9 @@ struct tows_config {
     /* Flags only. */
     char file[TOW_CONFIG_TEXT_MAX]; /* the config file that was read; "": none */
     bool worker;
+    bool shaker;
+    bool tls_make;      /* the shaker: makes a key where there is none */
+    bool tls;           /* a worker: its connection may be of TLS */
     uint64_t slot;      /* which address slot a worker takes */
     uint64_t watch_pid; /* end when this process ends (a private server); 0: do not watch */
     uint64_t ready_fd;  /* where a private server says that it listens; 0: nowhere */

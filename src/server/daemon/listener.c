@@ -23,6 +23,7 @@
 #include "server/door/pending_conn.h"
 #include "server/daemon/logging.h"
 #include "server/daemon/login.h"
+#include "server/daemon/shaker.h"
 #include "server/daemon/status.h"
 #include "server/daemon/systemd.h"
 #include "server/walls/walls.h"
@@ -58,10 +59,11 @@ struct server {
     unsigned starts; /* how many workers may start at once */
     uid_t owner;     /* who runs this server */
     struct tows_gauge gauge;
-    int signals;    /* owned: a signalfd */
-    int monitored;  /* owned: a pidfd; -1: none */
-    bool announced; /* READY was said */
-    bool failed;    /* the first worker could not start: end with an error */
+    struct tows_shaker shaker; /* where an address is of TLS */
+    int signals;               /* owned: a signalfd */
+    int monitored;             /* owned: a pidfd; -1: none */
+    bool announced;            /* READY was said */
+    bool failed;               /* the first worker could not start: end with an error */
     bool stop;
     bool draining;     /* no new sessions; ends with the last */
     int64_t ending_ns; /* was told to end: when the sessions that are left end; 0: was not */
@@ -89,6 +91,7 @@ static int add_address(struct server *server, const char *address)
         return error;
     }
     server->listeners[server->listener_count++] = listener;
+    server->config.tls |= tow_transport_encrypts(listener->kind);
     return 0;
 }
 
@@ -425,9 +428,7 @@ static void listener_assign(struct server *server)
         if (tows_pending_conn_has_gone(next)) {
             next->state = TOW_CONN_GONE;
         } else if (!listener_turns_away(server, next, busy, 0) &&
-                   tows_worker_pool_assign(pool, worker, next->fd, next->kind, next->peer,
-                                           &next->who, &next->origin) == 0) {
-            next->state = TOW_CONN_GONE;
+                   tows_shaker_hand_over(pool, worker, next) == 0) {
             tows_usage_allow_threads(pool);
             next->caller->served_ns = tow_time_now_ns();
             next->caller->sessions++;
@@ -498,6 +499,8 @@ static void listener_balance(struct server *server)
             /* The worker looks at its key. */
             tows_worker_pool_lane(pool, conn->session, conn->fd, conn->kind, &conn->origin);
             conn->state = TOW_CONN_GONE;
+        } else if (conn->state == TOW_CONN_SHAKE || conn->state == TOW_CONN_GRANTED) {
+            tows_shaker_meet(&server->shaker, &server->config, pool, conn);
         }
     }
     if (count_waiting(server, NULL) > 0) {
@@ -617,14 +620,20 @@ static void listener_look_again(struct server *server)
 static void listener_reload(struct server *server)
 {
     struct tows_config config;
+    struct tows_shaker shaker = {.control = 0};
     char why[TOW_WHY_MAX];
     tows_systemd_notify("RELOADING=1");
     if (tows_config_load(server->argc, server->argv, &config, why, sizeof why) != TOW_CONFIG_GO ||
         check_open(server, &config, why, sizeof why) < 0 ||
         tows_logging_read(&config, why, sizeof why) < 0 ||
+        tows_shaker_begin(&shaker, &config, server->listeners, server->listener_count, false, why,
+                          sizeof why) < 0 ||
         tows_login_read(&config, &server->login, why, sizeof why) < 0) {
         tow_log(TOW_AREA_SERVER, TOW_LOG_WARN, "the settings stay as they were: %s", why);
+        tows_shaker_stop(&shaker);
     } else {
+        tows_shaker_stop(&server->shaker);
+        server->shaker = shaker;
         if (config.listen_count != server->config.listen_count ||
             memcmp(config.listen, server->config.listen, sizeof config.listen) != 0 ||
             config.socket_mode != server->config.socket_mode) {
@@ -635,6 +644,7 @@ static void listener_reload(struct server *server)
         memcpy(config.listen, server->config.listen, sizeof config.listen);
         config.listen_count = server->config.listen_count;
         config.socket_mode = server->config.socket_mode;
+        config.tls = server->config.tls;
         config.ready_fd = server->config.ready_fd; /* closed once it was told */
         tows_usage_defaults(&config);
         server->config = config;
@@ -933,6 +943,9 @@ int tows_listener_main(const struct tows_config *config, int argc, char **argv)
     if (error == 0) {
         error = start_listening(&server);
         error = error < 0 ? error : check_open(&server, &server.config, why, sizeof why);
+        error = error < 0 ? error
+                          : tows_shaker_begin(&server.shaker, &server.config, server.listeners,
+                                              server.listener_count, true, why, sizeof why);
     }
     if (error < 0 && why[0] != '\0') {
         tow_log(TOW_AREA_SERVER, TOW_LOG_ERROR, "%s", why);
@@ -950,6 +963,7 @@ int tows_listener_main(const struct tows_config *config, int argc, char **argv)
     tows_door_fini(&server.door);
     tows_worker_pool_fini(&server.pool, "it is being shut down");
     tows_gauge_stop(&server.gauge);
+    tows_shaker_stop(&server.shaker);
     if (config->private_dir[0] != '\0') {
         rmdir(config->private_dir);
     }

@@ -8,6 +8,7 @@
 #include "server/daemon/drain.h"
 #include "server/daemon/listener.h"
 #include "server/daemon/logging.h"
+#include "server/daemon/shaker.h"
 #include "server/daemon/token.h"
 #include "server/worker/worker.h"
 #include "wire/limits.h"
@@ -42,5 +43,7 @@ int main(int argc, char **argv)
     }
     tows_logging_apply(&config);
     tow_log_fold();
-    return config.worker ? tows_worker_main(&config) : tows_listener_main(&config, argc, argv);
+    return config.worker   ? tows_worker_main(&config)
+           : config.shaker ? tows_shaker_main(&config)
+                           : tows_listener_main(&config, argc, argv);
 }

@@ -79,6 +79,7 @@ static int door_rank(const struct tows_pending_conn *conn)
     case TOW_CONN_DENIED:
         return RANK_ANSWERED;
     case TOW_CONN_STRANGER:
+    case TOW_CONN_SHAKING:
     case TOW_CONN_LOGIN:
         return RANK_STRANGER;
     case TOW_CONN_ASKED:

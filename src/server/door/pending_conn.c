@@ -16,6 +16,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "transport/shm.h"
+#include "transport/tls_hello.h"
 #include "wire/handshake.h"
 
 #define STRANGER_NS (10 * TOW_TIME_S)
@@ -43,8 +44,10 @@ struct tows_pending_conn *tows_pending_conn_create(int fd, enum tow_transport_ki
         return NULL;
     }
     conn->fd = fd;
+    conn->outer = -1;
     conn->kind = kind;
     conn->origin = conn->who = tows_who_of(fd);
+    conn->encrypted = tow_transport_encrypts(kind);
     conn->deadline_ns = tow_time_deadline(STRANGER_NS);
     snprintf(conn->peer, sizeof conn->peer, "%s", peer);
     tow_buf_init(&conn->out, TOW_FRAME_MAX);
@@ -57,6 +60,14 @@ void tows_pending_conn_destroy(struct tows_pending_conn *conn)
         return;
     }
     close(conn->fd);
+    if (conn->outer >= 0) {
+        /* The handshake ends with it: nobody has more of them under way than places. */
+        shutdown(conn->outer, SHUT_RDWR);
+        close(conn->outer);
+    }
+    if (conn->bound && conn->out.data != NULL) {
+        explicit_bzero(conn->out.data, conn->out.size); /* a GRANT */
+    }
     tow_buf_fini(&conn->out);
     free(conn);
 }
@@ -67,6 +78,8 @@ short tows_pending_conn_events(const struct tows_pending_conn *conn)
     case TOW_CONN_STRANGER:
     case TOW_CONN_LOGIN:
         return conn->partial || conn->held_ns != 0 ? POLLRDHUP : POLLIN;
+    case TOW_CONN_SHAKING:
+        return POLLIN;
     case TOW_CONN_ANSWERED:
         return POLLOUT;
     case TOW_CONN_LEAVING:
@@ -166,6 +179,20 @@ void tows_pending_conn_report(struct tows_pending_conn *conn, const char *json, 
     if (size > TOW_FRAME_MAX - 64 || tow_buf_extend(&conn->out, size + 64, &at) < 0 ||
         tow_report_encode(&report, at, conn->out.size, &length) < 0) {
         tows_pending_conn_refuse(conn, TOW_REFUSE_FAILED, "the report is too long to be sent");
+        return;
+    }
+    conn->out.size = length;
+    move_on(conn, TOW_CONN_ANSWERED, ANSWER_NS);
+}
+
+void tows_pending_conn_grant(struct tows_pending_conn *conn, const struct tow_grant *grant)
+{
+    uint8_t *at;
+    uint32_t length;
+    tow_buf_clear(&conn->out);
+    if (tow_buf_extend(&conn->out, 128, &at) < 0 ||
+        tow_grant_encode(grant, at, conn->out.size, &length) < 0) {
+        conn->state = TOW_CONN_GONE;
         return;
     }
     conn->out.size = length;
@@ -280,7 +307,7 @@ static bool look_at_frame(struct tows_pending_conn *conn, const uint8_t *bytes, 
             return true;
         }
         conn->session = lane.session;
-        move_on(conn, TOW_CONN_LANE, ANSWER_NS);
+        move_on(conn, conn->bound ? TOW_CONN_GONE : TOW_CONN_LANE, ANSWER_NS);
         return true;
     }
     /* A hello that is too long to be seen whole, or wrong, is for the worker to judge. */
@@ -339,7 +366,7 @@ static bool look_at_login(struct tows_pending_conn *conn, const uint8_t *bytes, 
     }
     memset(first, 0, sizeof first);
     if (whole) {
-        tow_sha256_of(bytes, frame.length, first);
+        tow_login_first(bytes, frame.length, conn->bound ? conn->binding : NULL, first);
     }
     if (conn->who.kind == TOW_WHO_TOKEN) {
         if (tow_hash_equal(first, conn->said.first)) {
@@ -423,6 +450,51 @@ void tows_pending_conn_deny(struct tows_pending_conn *conn, const char *sentence
     move_on(conn, TOW_CONN_DENIED, delay_ns);
 }
 
+/* ---- handshakes ---- */
+
+/* The first bytes on a port of TLS: whose handshake it is tells who gets the connection. */
+static void look_at_handshake(struct tows_pending_conn *conn, const uint8_t *bytes, size_t n)
+{
+    bool names = false;
+    int error = tow_tls_hello_read(bytes, n, &names, conn->grant_id);
+    if (error == -EAGAIN) {
+        return;
+    }
+    if (error == 0) {
+        move_on(conn, names ? TOW_CONN_GRANTED : TOW_CONN_SHAKE, STRANGER_NS);
+        return;
+    }
+    conn_complain(conn, "%s was refused: it speaks without TLS on a port for TLS", conn->peer);
+    tows_pending_conn_refuse(conn, TOW_REFUSE_PROTOCOL,
+                             "this port is for TLS; write tls://HOST:PORT instead of tcp://");
+}
+
+void tows_pending_conn_shakes(struct tows_pending_conn *conn, int plain)
+{
+    conn->outer = conn->fd;
+    conn->fd = plain;
+    conn->encrypted = false;
+    conn->partial = false;
+    move_on(conn, TOW_CONN_SHAKING, 2 * STRANGER_NS); /* the other process has half of that */
+}
+
+/* The other process says that it has done it, or ends and has said why not. */
+static void look_at_shaken(struct tows_pending_conn *conn)
+{
+    ssize_t got = recv(conn->fd, conn->binding, sizeof conn->binding, MSG_DONTWAIT);
+    if (got < 0 && (errno == EAGAIN || errno == EINTR)) {
+        return;
+    }
+    if (got != (ssize_t)sizeof conn->binding) { /* one write of a unix socket */
+        conn->state = TOW_CONN_GONE;
+        return;
+    }
+    close(conn->outer);
+    conn->outer = -1;
+    conn->bound = true;
+    move_on(conn, TOW_CONN_STRANGER, STRANGER_NS);
+}
+
 static void conn_look(struct tows_pending_conn *conn)
 {
     static _Alignas(8) uint8_t bytes[PEEK_MAX];
@@ -438,7 +510,11 @@ static void conn_look(struct tows_pending_conn *conn)
     size_t n = (size_t)got;
     conn->partial = true;
     conn->look_ns = tow_time_deadline(PARTIAL_NS);
-    if (!conn->demands_token && n >= TOW_SHM_MAGIC_SIZE &&
+    if (conn->encrypted) {
+        look_at_handshake(conn, bytes, n);
+        return;
+    }
+    if (!conn->demands_token && !conn->bound && n >= TOW_SHM_MAGIC_SIZE &&
         memcmp(bytes, TOW_SHM_MAGIC, TOW_SHM_MAGIC_SIZE) == 0) {
         look_at_request(conn, bytes, n);
         return;
@@ -514,6 +590,8 @@ void tows_pending_conn_step(struct tows_pending_conn *conn, short events)
             }
             conn->state = TOW_CONN_GONE;
         }
+    } else if (conn->state == TOW_CONN_SHAKING && events != 0) {
+        look_at_shaken(conn);
     } else if ((conn->state == TOW_CONN_PROGRAM || conn->state == TOW_CONN_ASKED) && events != 0) {
         conn->state = TOW_CONN_GONE;
     } else if (conn->state == TOW_CONN_DENIED && events != 0) {

@@ -11,10 +11,14 @@
 #include "server/pool/worker_pool.h"
 #include "server/login/who.h"
 #include "transport/transport.h"
+#include "wire/control.h"
 #include "wire/login.h"
 
 enum tows_pending_conn_state {
     TOW_CONN_STRANGER, /* has not said yet what it wants */
+    TOW_CONN_SHAKE,    /* wants to shake hands: the server has another process do it */
+    TOW_CONN_SHAKING,  /* that does; `fd` leads there */
+    TOW_CONN_GRANTED,  /* names a grant: the server hands it over, or it goes */
     TOW_CONN_LOGIN,    /* has said it, and was asked for the proof of a token */
     TOW_CONN_PROOF,    /* has sent it: the server proves or denies it */
     TOW_CONN_DENIED,   /* is refused when the state's time has passed */
@@ -30,20 +34,25 @@ enum tows_pending_conn_state {
 struct tows_pending_conn {
     struct tows_pending_conn *next; /* owned by the list */
     int fd;                         /* owned */
-    struct tows_who origin;         /* where it comes from, whoever logs in */
+    int outer;              /* owned: SHAKING: the client's, while `fd` leads elsewhere; else -1 */
+    struct tows_who origin; /* where it comes from, whoever logs in */
     struct tows_who who;
     struct tows_caller *caller; /* borrowed from the door: its peer */
     enum tow_transport_kind kind;
     enum tows_pending_conn_state state;
-    int64_t deadline_ns;        /* of the state; PROGRAM: when it is told again to be patient */
-    int64_t until_ns;           /* PROGRAM: when it is given up; ASKED: when old numbers must do */
-    bool by_network;            /* no unix socket: its peer has an address, no user */
-    bool demands_token;         /* it must log in, if it can, before it says what it wants */
-    struct tow_login_said said; /* LOGIN and later: what the proof is made of */
-    uint8_t proof[TOW_LOGIN_SIZE]; /* PROOF */
-    const char *refusal;           /* DENIED: the sentence; not owned */
-    bool allowed;                  /* its peer may use this server, by the settings of now */
-    bool shared;                   /* it asks for shared memory, and is answered so */
+    int64_t deadline_ns; /* of the state; PROGRAM: when it is told again to be patient */
+    int64_t until_ns;    /* PROGRAM: when it is given up; ASKED: when old numbers must do */
+    bool encrypted;      /* what comes is a TLS handshake */
+    bool bound;          /* it was, and `fd` has what was in it */
+    uint8_t binding[TOW_LOGIN_SIZE]; /* bound: what only its two ends have */
+    uint8_t grant_id[TOW_GRANT_ID];  /* GRANTED */
+    bool by_network;                 /* no unix socket: its peer has an address, no user */
+    bool demands_token;              /* it must log in, if it can, before it says what it wants */
+    struct tow_login_said said;      /* LOGIN and later: what the proof is made of */
+    uint8_t proof[TOW_LOGIN_SIZE];   /* PROOF */
+    const char *refusal;             /* DENIED: the sentence; not owned */
+    bool allowed;                    /* its peer may use this server, by the settings of now */
+    bool shared;                     /* it asks for shared memory, and is answered so */
     bool partial;    /* some bytes are there, too few: look again soon instead of polling */
     int64_t look_ns; /* then: when */
     int64_t held_ns; /* STRANGER: nobody looks at it before; 0: at once */
@@ -80,6 +89,11 @@ void tows_pending_conn_prove(struct tows_pending_conn *conn, const uint8_t answe
 /* Its proof was wrong: it is refused with that sentence, which must live on, after the delay. */
 void tows_pending_conn_deny(struct tows_pending_conn *conn, const char *sentence, int64_t delay_ns);
 
+/* Its handshake is being done; `plain`, which it owns from now on, is its connection. */
+void tows_pending_conn_shakes(struct tows_pending_conn *conn, int plain);
+
+/* Queues GRANT. */
+void tows_pending_conn_grant(struct tows_pending_conn *conn, const struct tow_grant *grant);
 /* Queues REFUSE with the sentence. */
 void tows_pending_conn_refuse(struct tows_pending_conn *conn, uint32_t code, const char *sentence);
 /* Queues REPORT with the JSON. */

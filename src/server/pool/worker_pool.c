@@ -12,6 +12,7 @@
 #include <sys/mman.h>
 #include <sys/personality.h>
 #include <sys/prctl.h>
+#include <sys/random.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -25,6 +26,7 @@
 enum {
     WORKER_ENV_MAX = 64,
     BACKOFF_MAX_S = 60,
+    ARRIVE_S = 10,          /* how long a program may take from its grant to its connection */
     DISMISS_S = 5,          /* how long a session may take to end when it is told to */
     LISTENER_FILES = 65536, /* as packaging/systemd has it */
 };
@@ -132,7 +134,7 @@ static void run_child(const struct tows_worker_pool *pool, const char *key, int 
     static char text[8 * TOW_CONFIG_TEXT_MAX];
     static char key_copy[TOW_WORKER_KEY_MAX];
     static char slot_flag[32];
-    char *args[TOW_CONFIG_ARGS_MAX + 4] = {(char *)"towlined", (char *)"--worker"};
+    char *args[TOW_CONFIG_ARGS_MAX + 5] = {(char *)"towlined", (char *)"--worker"};
     int count = tows_config_worker_args(pool->config, text, sizeof text, args + 2);
     if (count < 0) {
         _exit(1);
@@ -144,6 +146,9 @@ static void run_child(const struct tows_worker_pool *pool, const char *key, int 
     if (slot != NULL) {
         snprintf(slot_flag, sizeof slot_flag, "--slot=%.8s", slot);
         args[count++] = slot_flag;
+    }
+    if (pool->config->tls) {
+        args[count++] = (char *)"--tls";
     }
     args[count] = NULL;
     static char *exports[TOW_WALLS_ENVIRONMENT_MAX + 1];
@@ -222,6 +227,7 @@ static void worker_free(struct tows_worker_pool *pool, struct tows_worker *worke
     }
     tows_refusals_close(worker);
     munmap(worker->stats, sizeof *worker->stats);
+    explicit_bzero(&worker->grant, sizeof worker->grant);
     free(worker);
 }
 
@@ -330,22 +336,33 @@ static struct tow_log_about pool_about(const struct tows_worker *worker,
                                   .tenant = tows_who_text(&worker->who, ret_tenant)};
 }
 
-int tows_worker_pool_assign(struct tows_worker_pool *pool, struct tows_worker *worker, int fd,
-                            enum tow_transport_kind kind, const char *peer,
-                            const struct tows_who *who, const struct tows_who *origin)
+/* Sends the client's connection. */
+static int pool_serve(struct tows_worker *worker, int fd, enum tow_transport_kind kind,
+                      uint64_t session, const char *peer, const struct tows_who *who)
 {
     struct tows_worker_msg msg = {
-        .what = TOW_WORKER_MSG_SERVE, .transport = kind, .session = pool->next_session};
+        .what = TOW_WORKER_MSG_SERVE, .transport = kind, .session = session};
     char tenant[TOW_WHO_TEXT_MAX];
     snprintf(msg.peer, sizeof msg.peer, "%s", peer);
     snprintf(msg.tenant, sizeof msg.tenant, "%s", tows_who_text(who, tenant));
+    msg.granted = worker->granted ? 1 : 0;
+    msg.grant = worker->grant;
     int error = tow_fds_send(worker->control, &msg, sizeof msg, &fd, 1);
+    explicit_bzero(&msg.grant, sizeof msg.grant);
     if (error < 0) {
         tows_worker_pool_end(worker);
         return error;
     }
     /* Without one the client sees the end when the worker's own closes, a little early. */
     worker->client = fcntl(fd, F_DUPFD_CLOEXEC, 0);
+    return 0;
+}
+
+/* It has a session now. */
+static void pool_begin(struct tows_worker_pool *pool, struct tows_worker *worker, const char *peer,
+                       const struct tows_who *who, const struct tows_who *origin)
+{
+    char tenant[TOW_WHO_TEXT_MAX];
     worker->session = pool->next_session++;
     worker->who = *who;
     worker->origin = *origin;
@@ -357,6 +374,33 @@ int tows_worker_pool_assign(struct tows_worker_pool *pool, struct tows_worker *w
     tow_log_about(TOW_AREA_SERVER, TOW_LOG_INFO, &about, "session %llu: %s%s%s, worker %d",
                   (unsigned long long)worker->session, says_whose ? "" : tenant,
                   says_whose ? "" : " from ", peer, (int)worker->pid);
+}
+
+int tows_worker_pool_assign(struct tows_worker_pool *pool, struct tows_worker *worker, int fd,
+                            enum tow_transport_kind kind, const char *peer,
+                            const struct tows_who *who, const struct tows_who *origin)
+{
+    int error = pool_serve(worker, fd, kind, pool->next_session, peer, who);
+    if (error == 0) {
+        pool_begin(pool, worker, peer, who, origin);
+    }
+    return error;
+}
+
+int tows_worker_pool_grant(struct tows_worker_pool *pool, struct tows_worker *worker,
+                           const char *peer, const struct tows_who *who,
+                           const struct tows_who *origin, struct tow_grant *ret_grant)
+{
+    struct tow_grant grant;
+    if (getrandom(&grant, sizeof grant, GRND_NONBLOCK) != (ssize_t)sizeof grant) {
+        tows_worker_pool_end(worker);
+        return -EIO;
+    }
+    worker->grant = *ret_grant = grant;
+    worker->granted = true;
+    worker->arrive_ns = tow_time_deadline(ARRIVE_S * TOW_TIME_S);
+    pool_begin(pool, worker, peer, who, origin);
+    explicit_bzero(&grant, sizeof grant);
     return 0;
 }
 
@@ -369,23 +413,49 @@ static bool comes_from_there(const struct tows_worker *worker, const struct tows
     return !network || tows_who_same(&worker->origin, origin);
 }
 
+/* A further connection, for a worker that takes some. */
+static int pool_send_lane(const struct tows_worker *worker, int fd, enum tow_transport_kind kind)
+{
+    struct tows_worker_msg msg = {
+        .what = TOW_WORKER_MSG_LANE, .transport = kind, .session = worker->session};
+    /* One that does not take them fast enough must not hold the listener up. */
+    struct pollfd room = {.fd = worker->control, .events = POLLOUT};
+    if (poll(&room, 1, 0) != 1 || (room.revents & POLLOUT) == 0) {
+        return -EAGAIN;
+    }
+    msg.granted = worker->granted ? 1 : 0;
+    msg.grant = worker->grant;
+    int error = tow_fds_send(worker->control, &msg, sizeof msg, &fd, 1);
+    explicit_bzero(&msg.grant, sizeof msg.grant);
+    return error;
+}
+
+int tows_worker_pool_arrive(struct tows_worker_pool *pool, const uint8_t id[TOW_GRANT_ID], int fd,
+                            enum tow_transport_kind kind, const struct tows_who *origin)
+{
+    for (struct tows_worker *worker = pool->workers; worker != NULL; worker = worker->next) {
+        if (worker->state != TOW_WORKER_BUSY || !worker->granted || worker->end_ns != 0 ||
+            memcmp(worker->grant.id, id, TOW_GRANT_ID) != 0 || !comes_from_there(worker, origin)) {
+            continue;
+        }
+        if (worker->arrive_ns != 0) {
+            worker->arrive_ns = 0;
+            return pool_serve(worker, fd, kind, worker->session, worker->peer, &worker->who);
+        }
+        return atomic_load(&worker->stats->lanes) != 0 ? pool_send_lane(worker, fd, kind) : -ENOENT;
+    }
+    return -ENOENT;
+}
+
 int tows_worker_pool_lane(struct tows_worker_pool *pool, uint64_t session, int fd,
                           enum tow_transport_kind kind, const struct tows_who *origin)
 {
-    struct tows_worker_msg msg = {
-        .what = TOW_WORKER_MSG_LANE, .transport = kind, .session = session};
-    for (struct tows_worker *worker = pool->workers; worker != NULL; worker = worker->next) {
-        if (worker->state == TOW_WORKER_BUSY && worker->session == session &&
-            comes_from_there(worker, origin) && atomic_load(&worker->stats->lanes) != 0) {
-            /* One that does not take them fast enough must not hold the listener up. */
-            struct pollfd room = {.fd = worker->control, .events = POLLOUT};
-            if (poll(&room, 1, 0) != 1 || (room.revents & POLLOUT) == 0) {
-                return -EAGAIN;
-            }
-            return tow_fds_send(worker->control, &msg, sizeof msg, &fd, 1);
-        }
-    }
-    return -ENOENT;
+    const struct tows_worker *worker = tows_worker_pool_find(pool, session);
+    /* One of tls takes none without its secret. */
+    return worker != NULL && !worker->granted && comes_from_there(worker, origin) &&
+                   atomic_load(&worker->stats->lanes) != 0
+               ? pool_send_lane(worker, fd, kind)
+               : -ENOENT;
 }
 
 static void record_failure(struct tows_worker_pool *pool, const char *sentence)
@@ -661,6 +731,9 @@ void tows_worker_pool_wake(struct tows_worker *worker, const char *why)
 void tows_worker_pool_press(struct tows_worker_pool *pool)
 {
     for (struct tows_worker *worker = pool->workers; worker != NULL; worker = worker->next) {
+        if (worker->arrive_ns != 0 && worker->end_ns == 0 && tow_time_passed(worker->arrive_ns)) {
+            tows_worker_pool_dismiss(worker, "its program logged in and did not come");
+        }
         if (worker->end_ns != 0 && tow_time_passed(worker->end_ns)) {
             char tenant[TOW_WHO_TEXT_MAX];
             struct tow_log_about about = pool_about(worker, tenant);

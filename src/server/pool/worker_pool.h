@@ -22,6 +22,7 @@
 #include "server/login/who.h"
 #include "server/session/session.h"
 #include "transport/transport.h"
+#include "wire/control.h"
 
 enum tows_worker_state {
     TOW_WORKER_STARTING, /* opens its backend */
@@ -62,6 +63,9 @@ struct tows_worker {
     int64_t began_ns; /* BUSY: when the session began, since 1970 */
     int64_t end_ns;   /* BUSY: it was told to end, and is ended then; 0: it was not */
     struct tows_usage usage;
+    struct tow_grant grant; /* BUSY, over tls: what its client's lines are made with */
+    bool granted;           /* it has one */
+    int64_t arrive_ns;      /* granted: when the client must have come; 0: it has */
 };
 
 struct tows_worker_pool {
@@ -111,6 +115,18 @@ unsigned tows_worker_pool_size(const struct tows_worker_pool *pool);
 int tows_worker_pool_assign(struct tows_worker_pool *pool, struct tows_worker *worker, int fd,
                             enum tow_transport_kind kind, const char *peer,
                             const struct tows_who *who, const struct tows_who *origin);
+
+/* Begins a session whose connections are still to come, over tls: only who has the grant can make
+ * them. A session whose client does not come soon ends (tows_worker_pool_press). */
+int tows_worker_pool_grant(struct tows_worker_pool *pool, struct tows_worker *worker,
+                           const char *peer, const struct tows_who *who,
+                           const struct tows_who *origin, struct tow_grant *ret_grant);
+
+/* Gives the worker that has the grant of this id its client's connection, or a further one; the
+ * caller still owns its own `fd`. The id is no secret: it must come from the session's address.
+ * -ENOENT if nobody has it. */
+int tows_worker_pool_arrive(struct tows_worker_pool *pool, const uint8_t id[TOW_GRANT_ID], int fd,
+                            enum tow_transport_kind kind, const struct tows_who *origin);
 
 /* Gives the worker of a session a further connection of it; the caller still owns its own `fd`.
  * -ENOENT if there is no such session, or it comes from elsewhere: nobody learns which. */

@@ -226,8 +226,8 @@ static void allow_all(const struct landlock *landlock, const struct tows_config 
     landlock_allow(landlock, compile_cache, TREE);
 }
 
-int tows_landlock_enter(const struct tows_config *config, const char *code_cache,
-                        const char *compile_cache)
+/* All that this kernel knows is forbidden: a ruleset without rules, or an error. */
+static int landlock_make(struct landlock *ret_landlock)
 {
     int version = tows_landlock_version();
     struct ruleset_attributes attributes = {
@@ -237,14 +237,34 @@ int tows_landlock_enter(const struct tows_config *config, const char *code_cache
         .scoped = version >= 6 ? SCOPE_BOTH : 0,
     };
     size_t size = version >= 6 ? 24 : version >= 4 ? 16 : 8;
-    struct landlock landlock = {.handled = attributes.files};
-    landlock.ruleset =
+    ret_landlock->handled = attributes.files;
+    ret_landlock->ruleset =
         version > 0 ? (int)syscall(CREATE_RULESET, &attributes, size, 0) : (errno = ENOSYS, -1);
-    if (landlock.ruleset < 0) {
-        return -errno;
+    return ret_landlock->ruleset < 0 ? -errno : 0;
+}
+
+static int landlock_restrict(const struct landlock *landlock)
+{
+    int error = syscall(RESTRICT_SELF, landlock->ruleset, 0) != 0 ? -errno : 0;
+    close(landlock->ruleset);
+    return error;
+}
+
+int tows_landlock_enter(const struct tows_config *config, const char *code_cache,
+                        const char *compile_cache)
+{
+    struct landlock landlock;
+    int error = landlock_make(&landlock);
+    if (error < 0) {
+        return error;
     }
     allow_all(&landlock, config, code_cache, compile_cache);
-    int error = syscall(RESTRICT_SELF, landlock.ruleset, 0) != 0 ? -errno : 0;
-    close(landlock.ruleset);
-    return error;
+    return landlock_restrict(&landlock);
+}
+
+int tows_landlock_enter_bare(void)
+{
+    struct landlock landlock;
+    int error = landlock_make(&landlock);
+    return error < 0 ? error : landlock_restrict(&landlock);
 }

@@ -19,4 +19,7 @@ int tows_landlock_version(void);
 int tows_landlock_enter(const struct tows_config *config, const char *code_cache,
                         const char *compile_cache);
 
+/* The same, and nothing may be opened at all. */
+int tows_landlock_enter_bare(void);
+
 #endif

@@ -172,12 +172,10 @@ static void choose_compile_cache(const struct tows_config *config, char *ret_pat
 }
 #endif
 
-void tows_walls_raise(const struct tows_config *config, const char *code_cache)
+/* What needs no list of files. */
+static void walls_drop(void)
 {
     struct rlimit none = {0, 0};
-    if (config->walls == 0) {
-        return;
-    }
     tow_log_on(TOW_AREA_SERVER, TOW_LOG_WARN); /* opens a log file, which must be open by now */
     drop_capabilities();
     if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0) {
@@ -185,6 +183,28 @@ void tows_walls_raise(const struct tows_config *config, const char *code_cache)
     }
     setrlimit(RLIMIT_CORE, &none);
     tows_walls_hide();
+}
+
+void tows_walls_raise_bare(const struct tows_config *config)
+{
+    if (config->walls == 0) {
+        return;
+    }
+    walls_drop();
+#if !defined(TOW_WALLS_SANITIZED)
+    int error = tows_landlock_version() > 0 ? tows_landlock_enter_bare() : 0;
+    if (error < 0) {
+        walls_lack("all files of its user", -error);
+    }
+#endif
+}
+
+void tows_walls_raise(const struct tows_config *config, const char *code_cache)
+{
+    if (config->walls == 0) {
+        return;
+    }
+    walls_drop();
 #if !defined(TOW_WALLS_SANITIZED) /* its reports need programs and files */
     char compile_cache[PATH_MAX];
     choose_compile_cache(config, compile_cache, sizeof compile_cache);

@@ -30,6 +30,9 @@ void tows_walls_environment(char *const *environment,
  * tows_worker_code_cache. */
 void tows_walls_raise(const struct tows_config *config, const char *code_cache);
 
+/* The same for a process that opens no file any more. */
+void tows_walls_raise_bare(const struct tows_config *config);
+
 /* The worker, when the driver is open and before it says so: all its threads lose the system calls
  * that are not in syscalls.def. Returns a descriptor for the listener (refused.h), which this
  * process must not keep: who has it could let itself pass. -1: there is none. */

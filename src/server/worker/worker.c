@@ -30,12 +30,15 @@
 #include "server/run/run.h"
 #include "server/session/session.h"
 #include "transport/silence.h"
+#include "transport/tls.h"
+#include "transport/tls_lib.h"
 #include "transport/transport.h"
 
 /* How long a session may take to end itself once its client has gone. */
 #define GRACE_NS (1 * TOW_TIME_S)
 /* How long a connection may take to say what it is. */
 #define HANDSHAKE_NS (10 * TOW_TIME_S)
+#define LANE_NS (2 * TOW_TIME_S) /* the client waits no longer, either */
 /* How long the listener may take to answer. */
 #define ASK_NS (10 * TOW_TIME_S)
 /* Address space of one slot of the software GPU: a session's further servers put their memory
@@ -198,6 +201,22 @@ static void *monitor_client(void *arg)
     return NULL;
 }
 
+/* The line of a connection that the listener sent, which it owns in any case. */
+static int worker_line(struct tows_worker_msg *msg, int fd, char *why, size_t size,
+                       struct tow_line **ret_line)
+{
+    /* One thread takes all lanes, and a stranger may have begun the handshake of one. */
+    bool further = msg->granted != 0 && msg->what == TOW_WORKER_MSG_LANE;
+    int64_t deadline_ns = tow_time_deadline(further ? LANE_NS : HANDSHAKE_NS);
+    if (msg->granted == 0) {
+        return tow_line_from_fd(fd, (enum tow_transport_kind)msg->transport, deadline_ns, why, size,
+                                ret_line);
+    }
+    int error = tow_tls_line(fd, true, &msg->grant, deadline_ns, why, size, ret_line);
+    explicit_bzero(&msg->grant, sizeof msg->grant);
+    return error;
+}
+
 /* The listener sends the session's further connections the way it sent the first. */
 static int next_lane(struct tow_line **ret_line)
 {
@@ -212,9 +231,7 @@ static int next_lane(struct tow_line **ret_line)
         }
         if (count == 1 && msg.what != TOW_WORKER_MSG_LANE) {
             close(fd);
-        } else if (count == 1 && tow_line_from_fd(fd, (enum tow_transport_kind)msg.transport,
-                                                  tow_time_deadline(HANDSHAKE_NS), why, sizeof why,
-                                                  ret_line) == 0) {
+        } else if (count == 1 && worker_line(&msg, fd, why, sizeof why, ret_line) == 0) {
             tow_line_set_silence(*ret_line, silence_ns);
             return 0;
         }
@@ -333,7 +350,7 @@ static const struct tow_backend_exchange_ops exchange_ops = {exchange_keep, exch
                                                              exchange_forget};
 
 static int worker_serve(const struct tows_config *config, struct tow_backend *backend,
-                        struct tows_session_stats *stats, const struct tows_worker_msg *request,
+                        struct tows_session_stats *stats, struct tows_worker_msg *request,
                         const char *code_cache, int fd)
 {
     monitored = dup(fd);
@@ -341,8 +358,7 @@ static int worker_serve(const struct tows_config *config, struct tow_backend *ba
     silence_ns = (int64_t)config->heartbeat * TOW_TIME_S;
     char why[TOW_WHY_MAX];
     struct tow_line *line;
-    int error = tow_line_from_fd(fd, (enum tow_transport_kind)request->transport,
-                                 tow_time_deadline(HANDSHAKE_NS), why, sizeof why, &line);
+    int error = worker_line(request, fd, why, sizeof why, &line);
     if (error < 0) {
         tow_log(TOW_AREA_SERVER, TOW_LOG_WARN, "%s: %s", request->peer, why);
         return error;
@@ -513,10 +529,13 @@ int tows_worker_main(const struct tows_config *config)
     /* Threads of the session may still look at it when this one has left. */
     static char code_cache[TOW_CONFIG_TEXT_MAX + 16];
     tows_worker_code_cache(config, code_cache, sizeof code_cache);
-    tows_walls_raise(config, code_cache);
-
     struct tow_backend backend;
     char why[TOW_WHY_MAX];
+    const struct tow_tls_lib *lib;
+    if (config->tls) {
+        tow_tls_lib(&lib, why, sizeof why); /* where it lies behind the walls it is not found */
+    }
+    tows_walls_raise(config, code_cache);
     int error = tows_worker_open(config, &backend, why, sizeof why);
     if (error < 0) {
         worker_send(TOW_WORKER_MSG_FD, TOW_WORKER_MSG_FAILED, NULL, why, strlen(why));

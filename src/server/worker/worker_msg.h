@@ -7,6 +7,7 @@
 #include <stdint.h>
 
 #include "server/session/session.h"
+#include "wire/control.h"
 #include "wire/token.h"
 
 /* Descriptors a worker finds open. */
@@ -66,6 +67,8 @@ struct tows_worker_msg {
     struct tows_ipc_handle handle; /* KEEP_HANDLE */
     uint8_t hash[TOW_SHA256_SIZE]; /* STORE, FACTS: of the image */
     uint64_t key;                  /* FACTS: of the kind of GPU */
+    uint32_t granted;              /* SERVE, LANE: 1: the connection is TLS with this secret */
+    struct tow_grant grant;
 };
 
 struct tows_worker_msg_answer {

@@ -1,0 +1,421 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Shakes hands in a process of its own, a thread for each client; the listener's side of it. */
+#include "server/daemon/shaker.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/thread.h"
+#include "server/login/tokens.h"
+#include "server/walls/walls.h"
+#include "transport/tls_shake.h"
+#include "transport/transport.h"
+
+enum {
+    CLIENTS_MAX = 4096,    /* at once: more than the door has places for */
+    CLIENT_FILES = 4,      /* descriptors that each may need */
+    FINISH_MS = 90 * 1000, /* more than anybody waits in the door */
+    CONTROL = 3,           /* the descriptor that leads to the listener */
+    CHUNK = 16 << 10,
+};
+#define SHAKE_NS (10 * TOW_TIME_S)
+#define START_NS (5 * TOW_TIME_S)
+#define DRAIN_NS (5 * TOW_TIME_S)
+#define AGAIN_NS TOW_TIME_S /* it is not started more often */
+
+/* What the listener says: with the client's socket and the end of the plain one. */
+struct shaker_order {
+    char peer[128];
+};
+
+/* What it says when it has started. */
+struct shaker_answer {
+    int32_t error;
+    struct tow_tls_print print;
+    char why[TOW_WHY_MAX];
+};
+
+/* ---- in the process ---- */
+
+static const struct tow_tls_lib *lib;
+static SSL_CTX *context; /* with the key */
+static atomic_uint clients;
+static atomic_bool ending;
+static unsigned clients_max;
+
+struct shaker_client {
+    int fd, plain; /* owned */
+    struct tow_line *line;
+    char peer[128];
+};
+
+/* What the listener says goes to the client. */
+static void *say_to_client(void *arg)
+{
+    struct shaker_client *client = arg;
+    uint8_t *at;
+    ssize_t got;
+    while (tow_line_reserve(client->line, CHUNK, &at) == 0 &&
+           (got = recv(client->plain, at, CHUNK, 0)) > 0) {
+        tow_line_commit_now(client->line, (size_t)got);
+    }
+    tow_line_drain(client->line, tow_time_deadline(DRAIN_NS));
+    tow_line_shutdown(client->line);
+    return NULL;
+}
+
+/* What the client says goes to the listener, until either has gone. */
+static void carry_words(struct shaker_client *client, const uint8_t binding[TOW_TLS_BINDING])
+{
+    pthread_t thread;
+    const uint8_t *at;
+    size_t n;
+    if (send(client->plain, binding, TOW_TLS_BINDING, MSG_NOSIGNAL) != TOW_TLS_BINDING ||
+        tow_thread_start("towline-shaken", say_to_client, client, &thread) < 0) {
+        return;
+    }
+    while (tow_line_peek(client->line, 1, TOW_TIME_FOREVER, &at, &n) == 0) {
+        ssize_t sent = send(client->plain, at, n, MSG_NOSIGNAL);
+        if (sent < 0 && errno != EINTR) {
+            break;
+        }
+        tow_line_consume(client->line, sent < 0 ? 0 : (size_t)sent);
+    }
+    shutdown(client->plain, SHUT_RDWR); /* which ends the other thread */
+    pthread_join(thread, NULL);
+}
+
+static void shake_hands(struct shaker_client *client)
+{
+    struct tow_tls_shaken shaken = {.early_size = 0};
+    const struct tow_tls_shake_by by = {.context = context, .server = true};
+    const char *reason = NULL;
+    struct tow_log_about about = {.peer = client->peer};
+    int error = tow_tls_shake(lib, client->fd, &by, tow_time_deadline(SHAKE_NS), &reason, &shaken);
+    if (error < 0) {
+        close(client->fd);
+        tow_log_about(TOW_AREA_SERVER, TOW_LOG_WARN, &about,
+                      "%s was refused: the TLS handshake failed: %s", client->peer,
+                      error == -ETIMEDOUT ? "it took too long"
+                      : reason != NULL    ? reason
+                                          : strerror(-error));
+        return;
+    }
+    uint8_t binding[TOW_TLS_BINDING];
+    memcpy(binding, shaken.binding, sizeof binding);
+    error = tow_tls_line_of(lib, client->fd, true, &shaken, &client->line);
+    explicit_bzero(&shaken, sizeof shaken);
+    if (error == 0) {
+        carry_words(client, binding);
+        tow_line_close(client->line);
+    }
+}
+
+static void client_leaves(void)
+{
+    if (atomic_fetch_sub(&clients, 1) == 1 && atomic_load(&ending)) {
+        _exit(0);
+    }
+}
+
+/* The listener has another process: who came before that is still served, by this one. It closes
+ * what takes too long. */
+static _Noreturn void finish_clients(void)
+{
+    atomic_store(&ending, true);
+    if (atomic_load(&clients) > 0) {
+        poll(NULL, 0, FINISH_MS); /* the last one ends the process */
+    }
+    _exit(0);
+}
+
+static void *client_run(void *arg)
+{
+    struct shaker_client *client = arg;
+    shake_hands(client);
+    close(client->plain);
+    free(client);
+    client_leaves();
+    return NULL;
+}
+
+static void take_client(const struct shaker_order *order, const int fds[2])
+{
+    pthread_t thread;
+    struct shaker_client *client = calloc(1, sizeof *client);
+    if (atomic_fetch_add(&clients, 1) < clients_max && client != NULL) {
+        client->fd = fds[0];
+        client->plain = fds[1];
+        snprintf(client->peer, sizeof client->peer, "%.*s", (int)sizeof order->peer - 1,
+                 order->peer);
+        if (tow_thread_start("towline-shake", client_run, client, &thread) == 0) {
+            pthread_detach(thread);
+            return;
+        }
+    }
+    atomic_fetch_sub(&clients, 1);
+    free(client);
+    tow_log(TOW_AREA_SERVER, TOW_LOG_WARN, "%.*s was refused: too many shake hands at once",
+            (int)sizeof order->peer - 1, order->peer);
+    close(fds[0]);
+    close(fds[1]);
+}
+
+static void read_key(const struct tows_config *config, struct shaker_answer *answer)
+{
+    const char *certificate = config->tls_certificate;
+    const char *key = config->tls_key[0] != '\0' ? config->tls_key : certificate;
+    answer->error = tow_tls_lib(&lib, answer->why, sizeof answer->why);
+    if (answer->error == 0 && config->tls_make) {
+        answer->error = tow_tls_cert_make(lib, certificate, answer->why, sizeof answer->why);
+    }
+    if (answer->error == 0) {
+        answer->error = tow_tls_cert_serve(lib, certificate, key, answer->why, sizeof answer->why,
+                                           &context, &answer->print);
+    }
+}
+
+int tows_shaker_main(const struct tows_config *config)
+{
+    struct shaker_answer answer;
+    memset(&answer, 0, sizeof answer);
+    struct rlimit none = {0, 0}, files = {0, 0};
+    getrlimit(RLIMIT_NOFILE, &files);
+    clients_max = files.rlim_cur / CLIENT_FILES < CLIENTS_MAX
+                      ? (unsigned)files.rlim_cur / CLIENT_FILES
+                      : CLIENTS_MAX;
+    prctl(PR_SET_NAME, "towline-shaker");
+    setrlimit(RLIMIT_CORE, &none); /* before it has the key */
+    tows_walls_hide();
+    read_key(config, &answer);
+    tows_walls_raise_bare(config);
+    int refused = tows_walls_finish(config);
+    if (refused >= 0) {
+        close(refused); /* nobody is asked about calls that are not in the list: they fail */
+    }
+    bool good = answer.error == 0;
+    if (send(CONTROL, &answer, sizeof answer, MSG_NOSIGNAL) != (ssize_t)sizeof answer || !good) {
+        return 1;
+    }
+    for (;;) {
+        struct shaker_order order;
+        int fds[2] = {-1, -1}, count = 0;
+        int error = tow_fds_recv(CONTROL, &order, sizeof order, TOW_TIME_FOREVER, fds, 2, &count);
+        if (error == -ECONNRESET) {
+            finish_clients();
+        } else if (error < 0) {
+            continue; /* no descriptor is left: they were closed, and others go on */
+        }
+        if (count == 2) {
+            take_client(&order, fds);
+        } else if (count == 1) {
+            close(fds[0]);
+        }
+    }
+}
+
+/* ---- in the listener ---- */
+
+/* Beside the tokens, unless the settings name it. */
+static int find_certificate(const struct tows_config *config, char ret_path[PATH_MAX], char *why,
+                            size_t why_size)
+{
+    if (config->tls_certificate[0] != '\0') {
+        snprintf(ret_path, PATH_MAX, "%s", config->tls_certificate);
+        return 0;
+    }
+    int error = tows_tokens_path(config, ret_path, PATH_MAX - 16, why, why_size);
+    if (error == 0) {
+        snprintf(strrchr(ret_path, '/'), 16, "/tls.pem");
+    }
+    return error;
+}
+
+/* The child between fork and exec: a fresh process has nothing of the listener's memory. */
+static _Noreturn void run_shaker(const struct tows_config *config, const char *certificate,
+                                 bool make, pid_t listener, int control)
+{
+    static char text[8 * TOW_CONFIG_TEXT_MAX], flags[2][PATH_MAX + 32];
+    static char *exports[TOW_WALLS_ENVIRONMENT_MAX + 1];
+    char *args[TOW_CONFIG_ARGS_MAX + 8] = {(char *)"towlined", (char *)"--shaker"};
+    sigset_t none;
+    sigemptyset(&none);
+    signal(SIGINT, SIG_IGN); /* the listener's */
+    signal(SIGTERM, SIG_IGN);
+    signal(SIGHUP, SIG_IGN);
+    signal(SIGUSR1, SIG_IGN);
+    sigprocmask(SIG_SETMASK, &none, NULL);
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    int count = tows_config_worker_args(config, text, sizeof text, args + 2);
+    if (getppid() != listener || count < 0) {
+        _exit(1);
+    }
+    tows_walls_show(); /* until exec, and it hides again */
+    snprintf(flags[0], sizeof flags[0], "--tls-certificate=%s", certificate);
+    args[2 + count++] = flags[0];
+    if (config->tls_key[0] != '\0') {
+        snprintf(flags[1], sizeof flags[1], "--tls-key=%s", config->tls_key);
+        args[2 + count++] = flags[1];
+    }
+    if (make) {
+        args[2 + count++] = (char *)"--tls-make";
+    }
+    if (control == CONTROL ? fcntl(control, F_SETFD, 0) != 0 : dup2(control, CONTROL) < 0) {
+        _exit(1);
+    }
+    tows_walls_close_from(CONTROL + 1);
+    tows_walls_environment(environ, exports);
+    execve("/proc/self/exe", args, exports);
+    _exit(127);
+}
+
+int tows_shaker_start(struct tows_shaker *shaker, const struct tows_config *config, bool first,
+                      char *why, size_t why_size)
+{
+    int pair[2], none, count = 0;
+    pid_t parent = getpid();
+    struct shaker_answer answer;
+    char certificate[PATH_MAX];
+    int error = find_certificate(config, certificate, why, why_size);
+    if (error < 0) {
+        return error;
+    }
+    if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) != 0) {
+        error = -errno;
+        snprintf(why, why_size, "no process for TLS handshakes can be had: %s", strerror(-error));
+        return error;
+    }
+    pid_t pid = fork();
+    if (pid == 0) {
+        run_shaker(config, certificate, first && config->tls_certificate[0] == '\0', parent,
+                   pair[1]);
+    }
+    close(pair[1]);
+    error = pid < 0 ? -errno
+                    : tow_fds_recv(pair[0], &answer, sizeof answer, tow_time_deadline(START_NS),
+                                   &none, 0, &count);
+    if (error < 0) {
+        snprintf(why, why_size, "the process for TLS handshakes does not start: %s",
+                 strerror(-error));
+    } else if (answer.error < 0) {
+        snprintf(why, why_size, "%.*s", (int)sizeof answer.why - 1, answer.why);
+        error = answer.error;
+    }
+    if (error < 0) {
+        close(pair[0]);
+        return error;
+    }
+    tows_shaker_stop(shaker);
+    *shaker = (struct tows_shaker){
+        .control = pair[0], .pid = pid, .began_ns = tow_time_now_ns(), .print = answer.print};
+    return 0;
+}
+
+void tows_shaker_stop(struct tows_shaker *shaker)
+{
+    if (shaker->control > 0) {
+        close(shaker->control); /* it ends; whoever reaps workers reaps it */
+    }
+    shaker->control = 0;
+}
+
+int tows_shaker_give(struct tows_shaker *shaker, const struct tows_config *config, int fd,
+                     const char *peer, int *ret_plain)
+{
+    struct shaker_order order;
+    char why[TOW_WHY_MAX];
+    int plain[2];
+    memset(&order, 0, sizeof order);
+    snprintf(order.peer, sizeof order.peer, "%s", peer);
+    if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, plain) != 0) {
+        return -errno;
+    }
+    int fds[2] = {fd, plain[1]};
+    int error = tow_fds_try_send(shaker->control, &order, sizeof order, fds, 2);
+    if (error < 0 && error != -EAGAIN && tow_time_now_ns() - shaker->began_ns > AGAIN_NS) {
+        tow_log(TOW_AREA_SERVER, TOW_LOG_WARN,
+                "the process for TLS handshakes has ended: another is started");
+        error = tows_shaker_start(shaker, config, false, why, sizeof why);
+        shaker->began_ns = tow_time_now_ns();
+        if (error < 0) {
+            tow_log(TOW_AREA_SERVER, TOW_LOG_ERROR, "%s", why);
+        } else {
+            error = tow_fds_try_send(shaker->control, &order, sizeof order, fds, 2);
+        }
+    }
+    close(plain[1]);
+    if (error < 0) {
+        close(plain[0]);
+        return error;
+    }
+    *ret_plain = plain[0];
+    return 0;
+}
+
+int tows_shaker_begin(struct tows_shaker *shaker, const struct tows_config *config,
+                      struct tow_listener *const *listeners, unsigned count, bool first, char *why,
+                      size_t why_size)
+{
+    char print[TOW_TLS_PRINT_TEXT + 1];
+    bool wanted = false;
+    for (unsigned i = 0; i < count; i++) {
+        wanted |= tow_transport_encrypts(listeners[i]->kind);
+    }
+    int error = wanted ? tows_shaker_start(shaker, config, first, why, why_size) : 0;
+    if (wanted && error == 0) {
+        tow_tls_print_write(&shaker->print, print);
+        tow_log(TOW_AREA_SERVER, TOW_LOG_INFO, "its key for TLS is %s", print);
+    }
+    return error;
+}
+
+int tows_shaker_hand_over(struct tows_worker_pool *pool, struct tows_worker *worker,
+                          struct tows_pending_conn *conn)
+{
+    struct tow_grant grant;
+    if (!conn->bound) {
+        int error = tows_worker_pool_assign(pool, worker, conn->fd, conn->kind, conn->peer,
+                                            &conn->who, &conn->origin);
+        conn->state = error < 0 ? conn->state : TOW_CONN_GONE;
+        return error;
+    }
+    int error = tows_worker_pool_grant(pool, worker, conn->peer, &conn->who, &conn->origin, &grant);
+    if (error == 0) {
+        tows_pending_conn_grant(conn, &grant);
+        explicit_bzero(&grant, sizeof grant);
+    }
+    return error;
+}
+
+void tows_shaker_meet(struct tows_shaker *shaker, const struct tows_config *config,
+                      struct tows_worker_pool *pool, struct tows_pending_conn *conn)
+{
+    int plain = -1;
+    if (conn->state == TOW_CONN_GRANTED) {
+        if (tows_worker_pool_arrive(pool, conn->grant_id, conn->fd, conn->kind, &conn->origin) <
+            0) {
+            struct tow_log_about about = {.peer = conn->peer};
+            tow_log_about(TOW_AREA_SERVER, TOW_LOG_WARN, &about,
+                          "%s was refused: its session is not here", conn->peer);
+        }
+        conn->state = TOW_CONN_GONE;
+    } else if (tows_shaker_give(shaker, config, conn->fd, conn->peer, &plain) == 0) {
+        tows_pending_conn_shakes(conn, plain);
+    } else {
+        conn->state = TOW_CONN_GONE;
+    }
+}

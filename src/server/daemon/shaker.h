@@ -1,0 +1,55 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The process that has the server's key and shakes hands with it. It has no rights: no files, no
+ * network, no GPU. What it decrypts goes to the listener over a socket, and what the listener says
+ * there goes to the client; a session's own lines do not pass through it.
+ *
+ * Only the listener's one thread uses this.
+ */
+#ifndef TOW_SERVER_DAEMON_SHAKER_H
+#define TOW_SERVER_DAEMON_SHAKER_H
+
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#include "server/config/config.h"
+#include "server/door/pending_conn.h"
+#include "server/pool/worker_pool.h"
+#include "transport/tls_cert.h"
+
+struct tows_shaker {
+    int control; /* owned: a socket to the process; 0: there is none */
+    pid_t pid;
+    int64_t began_ns;
+    struct tow_tls_print print; /* of its key */
+};
+
+/* The process itself (towlined --shaker). */
+int tows_shaker_main(const struct tows_config *config);
+
+/* Starts it, with the key of the settings; where they name none, and the server starts for the
+ * `first` time, it makes one of its own. With a sentence. */
+int tows_shaker_start(struct tows_shaker *shaker, const struct tows_config *config, bool first,
+                      char *why, size_t why_size);
+void tows_shaker_stop(struct tows_shaker *shaker);
+
+/* The same, if one of the addresses is of TLS; the log says which key it has. */
+int tows_shaker_begin(struct tows_shaker *shaker, const struct tows_config *config,
+                      struct tow_listener *const *listeners, unsigned count, bool first, char *why,
+                      size_t why_size);
+
+/* A handshake (SHAKE, GRANTED) goes to the session whose grant it names, else to the process. */
+void tows_shaker_meet(struct tows_shaker *shaker, const struct tows_config *config,
+                      struct tows_worker_pool *pool, struct tows_pending_conn *conn);
+
+/* Gives a program a worker: its connection, or a grant, with which the worker's are to be made. */
+int tows_shaker_hand_over(struct tows_worker_pool *pool, struct tows_worker *worker,
+                          struct tows_pending_conn *conn);
+
+/* Has it shake hands with the client at `fd`, which stays the caller's. `ret_plain` is the
+ * listener's end: first TOW_TLS_BINDING bytes when that is done, then what the client says. It ends
+ * if the handshake fails, and the log says why. */
+int tows_shaker_give(struct tows_shaker *shaker, const struct tows_config *config, int fd,
+                     const char *peer, int *ret_plain);
+
+#endif
