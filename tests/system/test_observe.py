@@ -313,7 +313,8 @@ def the_log_goes_to_a_file():
 
 @t.test()
 def the_log_of_the_server():
-    for spec, most in (("info", {"server": "info"}), ("debug", {"server": "debug", "backend": "debug"}),
+    for spec, most in (("info", {"server": "info", "audit": "info"}),
+                       ("debug", {"server": "debug", "backend": "debug", "audit": "info"}),
                        ("warn,server=debug", {"server": "debug"}), ("server=info,soft=debug", {"server": "info"})):
         for flags, env in (([f"--log={spec}"], {}), ([], {"TOWLINE_LOG": spec})):
             with t.Server(*flags, env=env) as server:
