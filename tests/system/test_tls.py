@@ -304,7 +304,8 @@ def a_handshake_that_was_recorded_leads_nowhere():
         t.equal(trust(server, where=where).returncode, 0, "towline trust")
         process = subprocess.Popen([str(t.TOWLINE), "run", "-s", where, "--", sys.executable, "-c",
                                     COPIES + "print('right', flush=True); input(); copies(); print('still', flush=True)"],
-                                   stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=home(server, text))
+                                   stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+                                   env=home(server, text, TOWLINE_LANES="3"))
         try:
             t.equal(process.stdout.readline(), "right\n", "a program")
             # Those that name a secret have it at the end: extension 41, an identity of 16 bytes, a binder of 32.
