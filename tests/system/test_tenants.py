@@ -18,7 +18,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "lib"))
 import rawclient as raw  # noqa: E402
 import towtest as t  # noqa: E402
 
-ALL = ("plain", "asan", "tsan")
+BOTH = ("plain", "asan")  # Python cannot load a library of ThreadSanitizer
 STATUS, REFUSE, REPORT = 0xF00C, 0xF002, 0xF00D
 END, DRAIN = 4, 8
 STAMP = r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z"
@@ -54,7 +54,7 @@ def next_audit(server, seen):
     return audits(server)[seen]
 
 
-@t.test(60, trees=ALL)
+@t.test(60, trees=BOTH)
 def an_audit_line_says_how_a_session_ended():
     """One for each session, with the same whatever its worker says."""
     with t.Server("--log-format=json") as server:
