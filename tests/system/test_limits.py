@@ -180,10 +180,12 @@ def who_makes_too_many_threads_ends():
         t.equal(used(server, "session-threads")[1], 16, "the limit that the status shows")
         links = [struct.pack("<Q", raw.handle("LINKSTATE", index)) for index in range(1, 21)]
         results = [neighbour.call("cuLinkCreate_v2", link + raw.NO_OPTIONS)[0] for link in links]
-        t.check(results[:8] == [0] * 8 and results[-1] == OUT_OF_MEMORY, f"the results of cuLinkCreate: {results}")
-        t.check(8 <= used(server, "session-threads")[0] <= 16, f"{used(server, 'session-threads')} threads")
-        t.equal(neighbour.call("cuLinkDestroy", links[0])[0], 0, "the result of cuLinkDestroy")
-        t.equal(neighbour.call("cuLinkCreate_v2", links[-1] + raw.NO_OPTIONS)[0], 0, "a link in its place")
+        # Of 16 threads 12 may be links'. Those of calls come and go, and the session goes on.
+        t.check(results[:4] == [0] * 4 and results[-1] == OUT_OF_MEMORY, f"the results of cuLinkCreate: {results}")
+        t.check(4 <= used(server, "session-threads")[0] <= 16, f"{used(server, 'session-threads')} threads")
+        for link in links[:4]:
+            t.equal(neighbour.call("cuLinkDestroy", link)[0], 0, "the result of cuLinkDestroy")
+        t.equal(neighbour.call("cuLinkCreate_v2", links[-1] + raw.NO_OPTIONS)[0], 0, "a link in the place of four")
 
 
 @t.test(trees=BOTH)

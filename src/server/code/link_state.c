@@ -122,7 +122,7 @@ static bool linkings_count(int change)
 
 static bool begin_executor(struct tows_session *session, struct linking *linking)
 {
-    bool room = linkings_count(1), allowed = room && tows_session_claim_thread(session);
+    bool room = linkings_count(1), allowed = room && tows_session_claim_thread(session, true);
     char sentence[160];
     if (allowed && tows_executor_begin(&linking->executor, session->driver) == 0) {
         return true;

@@ -272,7 +272,7 @@ static int pass_lead(struct tows_session *session)
         pthread_cond_signal(&session->lead.free);
         return 0;
     }
-    if (!tows_session_claim_thread(session)) {
+    if (!tows_session_claim_thread(session, false)) {
         return -EDQUOT;
     }
     pthread_t thread;

@@ -55,10 +55,12 @@ static unsigned session_threads(struct tows_session *session, bool *ret_own)
     return own < TOW_SESSION_THREADS_MIN ? TOW_SESSION_THREADS_MIN : own;
 }
 
-bool tows_session_claim_thread(struct tows_session *session)
+bool tows_session_claim_thread(struct tows_session *session, bool for_link)
 {
     bool own;
-    if (atomic_fetch_add(&session->stats->threads, 1) < session_threads(session, &own)) {
+    unsigned most = session_threads(session, &own);
+    most = for_link ? most - most / 4 : most;
+    if (atomic_fetch_add(&session->stats->threads, 1) < most) {
         return true;
     }
     atomic_fetch_sub(&session->stats->threads, 1);

@@ -244,8 +244,9 @@ bool tows_session_claim(struct tows_session *session, uint64_t size);
 void tows_session_unclaim(struct tows_session *session, uint64_t size);
 
 /* The same for threads that the client makes us start: each of its threads that waits needs one,
- * and each of its links. */
-bool tows_session_claim_thread(struct tows_session *session);
+ * and each of its links. Links get three quarters: where all were theirs, the next call that waits
+ * would end the session. */
+bool tows_session_claim_thread(struct tows_session *session, bool for_link);
 void tows_session_unclaim_thread(struct tows_session *session);
 /* Why not, for the program and the log: a sentence without an end. */
 const char *tows_session_thread_limit(struct tows_session *session, char *ret_text, size_t size);
