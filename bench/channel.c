@@ -2,11 +2,13 @@
 /* What this machine's own channels do between two processes: the floor of every transport.
  *
  *     channel [SOCKETS]     64-byte round trips (unix, tcp, a shared word), one-way streams over 1
- * and SOCKETS sockets (default 4), memcpy by 1 and 4 threads; JSON lines.
+ * and SOCKETS sockets (default 4), memcpy by 1 and 4 threads, the cipher of tls:// by one thread
+ * (where OpenSSL 3 is installed); JSON lines.
  *
  * Streams once from and to small buffers, which stay in the caches, and once ("memory") from and to
  * as much memory as they carry, as a copy does. */
 #include <arpa/inet.h>
+#include <dlfcn.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <pthread.h>
@@ -294,6 +296,49 @@ static void copies(int count)
     free(copy_to);
 }
 
+/* AES-128-GCM in records of 16 KiB, as TLS seals them, out of as much memory as a copy has. */
+static void cipher(void)
+{
+    enum { RECORD = 16 << 10, TAG = 16, GET_TAG = 0x10 };
+    void *lib = dlopen("libcrypto.so.3", RTLD_NOW | RTLD_LOCAL);
+    if (lib == NULL) {
+        return;
+    }
+    void *(*fetch)(void *, const char *, const char *) = dlsym(lib, "EVP_CIPHER_fetch");
+    void *(*context_new)(void) = dlsym(lib, "EVP_CIPHER_CTX_new");
+    int (*init)(void *, void *, void *, const uint8_t *, const uint8_t *, int) =
+        dlsym(lib, "EVP_CipherInit_ex");
+    int (*update)(void *, uint8_t *, int *, const uint8_t *, int) = dlsym(lib, "EVP_CipherUpdate");
+    int (*final)(void *, uint8_t *, int *) = dlsym(lib, "EVP_CipherFinal_ex");
+    int (*ctrl)(void *, int, int, void *) = dlsym(lib, "EVP_CIPHER_CTX_ctrl");
+    static uint8_t to[RECORD], tag[TAG], key[16], iv[12];
+    size_t size = 128u << 20;
+    uint8_t *from = malloc(size);
+    void *context = context_new();
+    int n;
+    if (from == NULL || context == NULL ||
+        init(context, fetch(NULL, "AES-128-GCM", NULL), NULL, key, iv, 1) != 1) {
+        fail("AES-128-GCM");
+    }
+    memset(from, 1, size);
+    double best = 0;
+    for (int round = 0; round < 3; round++) {
+        int64_t begin = now_ns();
+        for (size_t at = 0; at < size; at += RECORD) {
+            iv[0]++;
+            if (init(context, NULL, NULL, NULL, iv, 1) != 1 ||
+                update(context, to, &n, from + at, RECORD) != 1 || final(context, to, &n) != 1 ||
+                ctrl(context, GET_TAG, TAG, tag) != 1) {
+                fail("AES-128-GCM");
+            }
+        }
+        double rate = (double)size / (double)(now_ns() - begin);
+        best = rate > best ? rate : best;
+    }
+    printf("{\"channel\":\"cipher\",\"stream_gbps\":%.4g}\n", best);
+    free(from);
+}
+
 int main(int argc, char **argv)
 {
     int sockets = argc > 1 ? atoi(argv[1]) : 4;
@@ -314,5 +359,6 @@ int main(int argc, char **argv)
     shared_word();
     copies(1);
     copies(4);
+    cipher();
     return 0;
 }

@@ -38,6 +38,9 @@ class NoServer:
     def address(self, transport):
         return f"{transport}://nowhere"
 
+    def env(self, _transport):
+        return {}
+
 
 def result(code=0, out="", err=""):
     return {"code": code, "out": out, "err": err, "seconds": 0.1}

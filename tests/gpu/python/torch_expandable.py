@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The allocator with segments that grow: physical memory mapped into reserved addresses."""
 # env: PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True
+# alone: the last allocation maps all that is free before it fails
 import torch
 from common import show
 
