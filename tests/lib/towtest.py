@@ -183,7 +183,7 @@ class Server:
     def address(self, kind="unix"):
         if kind in ("unix", "shm"):
             return f"{kind}://{self.socket}"
-        return re.search(r"listens on (tcp://[^\s\"]+)", self.log()).group(1)
+        return re.search(rf"listens on ({kind}://[^\s\"]+)", self.log()).group(1)
 
     def port(self):
         return int(self.address("tcp").rsplit(":", 1)[1])
