@@ -408,6 +408,19 @@ static bool comes_before(const struct tows_pending_conn *one, const struct tows_
     return a->sessions != b->sessions ? a->sessions < b->sessions : a->served_ns < b->served_ns;
 }
 
+/* Gives a program a worker: the connection itself, or over TLS what leads to it. */
+static int hand_over(struct tows_worker_pool *pool, struct tows_worker *worker,
+                     struct tows_pending_conn *conn)
+{
+    if (conn->bound) {
+        return tows_shaker_grant(pool, worker, conn);
+    }
+    int error = tows_worker_pool_assign(pool, worker, conn->fd, conn->kind, conn->peer, &conn->who,
+                                        &conn->origin);
+    conn->state = error < 0 ? conn->state : TOW_CONN_GONE;
+    return error;
+}
+
 /* Whoever waits gets a worker that is ready for it. */
 static void listener_assign(struct server *server)
 {
@@ -428,7 +441,7 @@ static void listener_assign(struct server *server)
         if (tows_pending_conn_has_gone(next)) {
             next->state = TOW_CONN_GONE;
         } else if (!listener_turns_away(server, next, busy, 0) &&
-                   tows_shaker_hand_over(pool, worker, next) == 0) {
+                   hand_over(pool, worker, next) == 0) {
             tows_usage_allow_threads(pool);
             next->caller->served_ns = tow_time_now_ns();
             next->caller->sessions++;

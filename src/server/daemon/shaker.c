@@ -383,16 +383,10 @@ int tows_shaker_begin(struct tows_shaker *shaker, const struct tows_config *conf
     return error;
 }
 
-int tows_shaker_hand_over(struct tows_worker_pool *pool, struct tows_worker *worker,
-                          struct tows_pending_conn *conn)
+int tows_shaker_grant(struct tows_worker_pool *pool, struct tows_worker *worker,
+                      struct tows_pending_conn *conn)
 {
     struct tow_grant grant;
-    if (!conn->bound) {
-        int error = tows_worker_pool_assign(pool, worker, conn->fd, conn->kind, conn->peer,
-                                            &conn->who, &conn->origin);
-        conn->state = error < 0 ? conn->state : TOW_CONN_GONE;
-        return error;
-    }
     int error = tows_worker_pool_grant(pool, worker, conn->peer, &conn->who, &conn->origin, &grant);
     if (error == 0) {
         tows_pending_conn_grant(conn, &grant);

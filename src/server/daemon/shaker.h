@@ -42,9 +42,9 @@ int tows_shaker_begin(struct tows_shaker *shaker, const struct tows_config *conf
 void tows_shaker_meet(struct tows_shaker *shaker, const struct tows_config *config,
                       struct tows_worker_pool *pool, struct tows_pending_conn *conn);
 
-/* Gives a program a worker: its connection, or a grant, with which the worker's are to be made. */
-int tows_shaker_hand_over(struct tows_worker_pool *pool, struct tows_worker *worker,
-                          struct tows_pending_conn *conn);
+/* Gives a program of TLS a worker: a grant, with which the worker's own lines are to be made. */
+int tows_shaker_grant(struct tows_worker_pool *pool, struct tows_worker *worker,
+                      struct tows_pending_conn *conn);
 
 /* Has it shake hands with the client at `fd`, which stays the caller's. `ret_plain` is the
  * listener's end: first TOW_TLS_BINDING bytes when that is done, then what the client says. It ends
