@@ -4,6 +4,7 @@
 
 import argparse
 import contextlib
+import ctypes
 import importlib.machinery
 import importlib.util
 import io
@@ -210,6 +211,18 @@ def the_document_names_what_the_client_masks():
     names = re.findall(r"CU_DEVICE_ATTRIBUTE_(\w+)", array)
     t.check(len(names) > 10, "the client's list was not found")
     t.equal([name for name in names if not re.search(rf"\b{name}\b", text)], [], "masked and not in docs/compatibility.md")
+
+
+@t.test(120)
+def faults_are_tried_on_the_software_gpu():
+    """tests/gpu/faults: its programs, its server with tls, what it counts."""
+    try:
+        ctypes.CDLL("libssl.so.3")
+    except OSError as error:
+        raise t.Skip("OpenSSL 3 is not installed (libssl3)") from error
+    done = t.run([FOLDER / "faults", "--pretend", "--build", t.BUILD, "--kills", "2", "--faults", "1", "--seed", "1"], 100)
+    t.check(done.returncode == 0 and done.stdout.endswith("4 passed, 0 failed\n"), f"{done.stdout}{done.stderr}")
+    t.check("killed 2 clients" in done.stdout, done.stdout)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Allocates, computes, looks at every number and frees, again and again until its input ends. Says
- * `ready` after the first round, and how many rounds there were. */
+ * `ready` after the first round, and how many rounds there were.
+ *
+ *     rounds [MIB]     it holds so much more meanwhile */
 #include "check.h"
 #include "../programs/kernels_ptx.h"
 
@@ -28,9 +30,10 @@ static void compute(CUfunction scale, unsigned round)
     }
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
     CUcontext context;
+    CUdeviceptr held;
     CUmodule module;
     CUfunction scale;
     struct pollfd input = {.fd = 0, .events = POLLIN};
@@ -41,6 +44,9 @@ int main(void)
     CHECK(cuInit(0));
     CHECK(cuDevicePrimaryCtxRetain(&context, 0));
     CHECK(cuCtxSetCurrent(context));
+    if (argc > 1) {
+        CHECK(cuMemAlloc(&held, strtoull(argv[1], NULL, 10) << 20));
+    }
     CHECK(cuModuleLoadData(&module, kernels_ptx));
     CHECK(cuModuleGetFunction(&scale, module, "scale"));
     do {
