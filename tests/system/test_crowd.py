@@ -8,6 +8,7 @@
 
 import contextlib
 import ctypes
+import json
 import os
 import pathlib
 import re
@@ -112,6 +113,25 @@ def an_idle_session_costs_little_over_any_line():
     for kind in kinds():
         each = idle(200 if t.LONG else 12, kind)
         t.check(each <= IDLE_MIB, f"an idle session over {kind} costs {each:.2f} MiB")
+
+
+@t.test(120)
+def a_launch_over_tls_takes_no_more_system_calls_than_over_tcp():
+    """A send takes what came together, up to what a socket takes; so does a record."""
+    if "tls" not in kinds():
+        raise t.Skip("OpenSSL 3 is not installed (libssl3)")
+    program, count = t.build_c(HELPERS / "counts.c", ["-lcuda"], "counts"), 20000
+
+    def sends(server, kind):
+        path = server.folder / "stats"
+        done = t.run([program, "launches", count], env=dict(server.client(kind), TOWLINE_STATS=str(path)))
+        t.equal(done.returncode, 0, f"the exit code of {count} launches over {kind} ({done.stderr})")
+        return json.loads(path.read_text())["sends"]
+    with Crowd(1) as server:
+        found = {kind: min(sends(server, kind) for _ in range(3)) for kind in ("tcp", "tls")}
+    print(f"{count} launches: {found} system calls that sent")
+    for kind, calls in found.items():
+        t.check(0 < calls <= count / 8, f"{count} launches over {kind} took {calls} system calls")
 
 
 @t.test(300 if t.LONG else 120, trees=("plain", "asan"))

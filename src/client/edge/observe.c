@@ -87,10 +87,18 @@ static void write_stats(void)
     struct tow_buf text;
     struct tow_json json;
     struct towc_link_counters total = {0};
+    uint64_t sends = 0, receives = 0;
     tow_buf_init(&text, 4 << 20);
     tow_json_init(&json, &text);
     for (unsigned i = 0; i < towc_client_link_count(); i++) {
-        const struct towc_link_counters *c = &towc_client_link_at(i)->counters;
+        const struct towc_link *link = towc_client_link_at(i);
+        const struct towc_link_counters *c = &link->counters;
+        struct tow_line_stats line = {0};
+        if (link->line != NULL) {
+            tow_line_get_stats(link->line, &line);
+        }
+        sends += line.sends;
+        receives += line.receives;
         total.commands += c->commands;
         total.replies_waited += c->replies_waited;
         total.bytes_out += c->bytes_out + c->side_out;
@@ -103,6 +111,8 @@ static void write_stats(void)
     tow_json_u64(&json, "commands", total.commands);
     tow_json_u64(&json, "bytes_out", total.bytes_out);
     tow_json_u64(&json, "bytes_in", total.bytes_in);
+    tow_json_u64(&json, "sends", sends);
+    tow_json_u64(&json, "receives", receives);
     tow_json_u64(&json, "compared", total.compared);
     tow_json_u64(&json, "compared_bytes", total.compared_bytes);
     tow_json_object(&json, "calls");
