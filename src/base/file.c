@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -137,6 +138,44 @@ int tow_file_mkdir_all(const char *path, bool private)
         }
     }
     return 0;
+}
+
+int tow_file_mkdir_for(const char *path, bool private)
+{
+    char folder[PATH_MAX];
+    const char *slash = strrchr(path, '/');
+    size_t length = slash != NULL ? (size_t)(slash - path) : 0;
+    if (length == 0) {
+        return 0; /* the root, or where we are */
+    }
+    if (length >= sizeof folder) {
+        return -ENAMETOOLONG;
+    }
+    memcpy(folder, path, length);
+    folder[length] = '\0';
+    return tow_file_mkdir_all(folder, private);
+}
+
+int tow_file_lock(const char *path)
+{
+    char lock[PATH_MAX];
+    int length = snprintf(lock, sizeof lock, "%s.lock", path);
+    if (length < 0 || (size_t)length >= sizeof lock) {
+        return -ENAMETOOLONG;
+    }
+    tow_file_mkdir_for(path, true); /* open's own error says more */
+    int fd = open(lock, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+    if (fd < 0) {
+        return -errno;
+    }
+    while (flock(fd, LOCK_EX) != 0) {
+        if (errno != EINTR) {
+            int error = -errno;
+            close(fd);
+            return error;
+        }
+    }
+    return fd;
 }
 
 static int file_fits(int length, size_t size)

@@ -21,6 +21,14 @@ int tow_file_write_atomic(const char *path, const void *bytes, size_t n, mode_t 
  * one only). An existing folder is fine. */
 int tow_file_mkdir_all(const char *path, bool private);
 
+/* The same for the folder that the file `path` is in. */
+int tow_file_mkdir_for(const char *path, bool private);
+
+/* Takes turns with others who change the file `path`, by a lock on PATH.lock beside it: the file
+ * itself is another one after each change. Makes the folder (0700) and PATH.lock, which stays.
+ * Waits; close() of the descriptor that it returns lets go. */
+int tow_file_lock(const char *path);
+
 /* Writes all bytes, whatever the kernel takes at a time. */
 int tow_file_write_all(int fd, const void *bytes, size_t n);
 

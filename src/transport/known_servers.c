@@ -3,13 +3,11 @@
 #include "transport/known_servers.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <limits.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/file.h>
 #include <unistd.h>
 
 #include "base/file.h"
@@ -121,38 +119,11 @@ static int known_change(const struct tow_buf *old, const char *name,
     return error;
 }
 
-/* Two that write at once: one after the other. The file itself is replaced, so another is locked.
- */
-static int known_lock(const char *path)
-{
-    char lock[PATH_MAX];
-    int length = snprintf(lock, sizeof lock, "%s.lock", path);
-    if (length < 0 || (size_t)length >= sizeof lock) {
-        return -ENAMETOOLONG;
-    }
-    char *slash = strrchr(lock, '/');
-    if (slash != NULL && slash != lock) {
-        *slash = '\0';
-        tow_file_mkdir_all(lock, true); /* the file's own error will say more */
-        *slash = '/';
-    }
-    int fd = open(lock, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
-    if (fd < 0) {
-        return -errno;
-    }
-    if (flock(fd, LOCK_EX) != 0) {
-        int error = -errno;
-        close(fd);
-        return error;
-    }
-    return fd;
-}
-
 int tow_known_servers_put(const char *path, const char *name, const struct tow_tls_print *print,
                           char *ret_why, size_t size)
 {
     struct tow_buf old, text;
-    int lock = known_lock(path);
+    int lock = tow_file_lock(path);
     int error = lock < 0 ? lock : 0;
     if (error == 0 && (error = known_load(path, &old, ret_why, size)) < 0) {
         close(lock);

@@ -136,16 +136,10 @@ static int cert_place(const char *path, const uint8_t *bytes, size_t n)
 int tow_tls_cert_make(const struct tow_tls_lib *lib, const char *path, char *ret_why, size_t size)
 {
     uint8_t bytes[PEM_MAX];
-    char folder[PATH_MAX];
     if (access(path, F_OK) == 0) {
         return 0;
     }
-    snprintf(folder, sizeof folder, "%s", path);
-    char *slash = strrchr(folder, '/');
-    if (slash != NULL && slash != folder) {
-        *slash = '\0';
-        tow_file_mkdir_all(folder, true); /* the file's own error will say more */
-    }
+    tow_file_mkdir_for(path, true); /* the file's own error will say more */
     int n = cert_write(lib, bytes);
     if (n < 0) {
         snprintf(ret_why, size, "this system's OpenSSL cannot make a key (EC P-256)");

@@ -6,9 +6,11 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -90,6 +92,46 @@ static void missing_folders_are_made(void **state)
     assert_int_equal(tow_file_mkdir_all(path, false), -ENOTDIR);
 }
 
+static void the_folder_of_a_file_is_made(void **state)
+{
+    char path[PATH_MAX + 8];
+    struct stat status;
+    snprintf(path, sizeof path, "%s/a/b/file", folder);
+    assert_int_equal(tow_file_mkdir_for(path, true), 0);
+    assert_int_equal(stat(path, &status), -1); /* the file is not */
+    *strrchr(path, '/') = '\0';
+    assert_int_equal(stat(path, &status), 0);
+    assert_int_equal(status.st_mode & 0777, 0700);
+    assert_int_equal(tow_file_mkdir_for("/file", true), 0);
+    assert_int_equal(tow_file_mkdir_for("file", true), 0);
+    memset(path, 'x', sizeof path);
+    path[sizeof path - 2] = '/';
+    path[sizeof path - 1] = '\0';
+    assert_int_equal(tow_file_mkdir_for(path, true), -ENAMETOOLONG);
+    assert_int_equal(tow_file_lock(path), -ENAMETOOLONG);
+}
+
+static void a_lock_beside_a_file_is_held_until_it_is_closed(void **state)
+{
+    char path[128], lock[160];
+    snprintf(path, sizeof path, "%s/a/file", folder);
+    snprintf(lock, sizeof lock, "%s.lock", path);
+    int held = tow_file_lock(path);
+    assert_true(held >= 0);
+    assert_true((fcntl(held, F_GETFD) & FD_CLOEXEC) != 0);
+    int other = open(lock, O_RDWR | O_CLOEXEC);
+    assert_true(other >= 0);
+    assert_int_equal(flock(other, LOCK_EX | LOCK_NB), -1);
+    assert_int_equal(errno, EWOULDBLOCK);
+    close(held);
+    assert_int_equal(flock(other, LOCK_EX | LOCK_NB), 0);
+    close(other);
+    /* Nobody is led elsewhere by a link of that name. */
+    assert_int_equal(unlink(lock), 0);
+    assert_int_equal(symlink("/dev/null", lock), 0);
+    assert_int_equal(tow_file_lock(path), -ELOOP);
+}
+
 static void caches_follow_the_environment(void **state)
 {
     char path[64];
@@ -119,6 +161,9 @@ int main(void)
                                         teardown),
         cmocka_unit_test(files_without_a_size_are_read),
         cmocka_unit_test_setup_teardown(missing_folders_are_made, setup, teardown),
+        cmocka_unit_test_setup_teardown(the_folder_of_a_file_is_made, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_lock_beside_a_file_is_held_until_it_is_closed, setup,
+                                        teardown),
         cmocka_unit_test(caches_follow_the_environment),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

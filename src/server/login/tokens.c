@@ -10,7 +10,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/file.h>
 #include <unistd.h>
 
 #include "base/buf.h"
@@ -288,43 +287,15 @@ static int tokens_save(const char *path, const struct tows_tokens *tokens)
     return error;
 }
 
-/* The lock is a file beside the tokens, which nobody removes: theirs is another at each change. */
-static int tokens_lock(const char *path, char *why, size_t why_size)
-{
-    char folder[PATH_MAX], lock[PATH_MAX];
-    snprintf(folder, sizeof folder, "%s", path);
-    char *slash = strrchr(folder, '/');
-    if (slash != NULL && slash != folder) {
-        *slash = '\0';
-        tow_file_mkdir_all(folder, true);
-    }
-    int fd = -1;
-    if (snprintf(lock, sizeof lock, "%s.lock", path) < (int)sizeof lock) {
-        fd = open(lock, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
-    }
-    int error = 0;
-    while (fd >= 0 && flock(fd, LOCK_EX) != 0 && error == 0) {
-        error = errno == EINTR ? 0 : -errno;
-    }
-    if (fd < 0 || error < 0) {
-        error = fd < 0 ? -errno : error;
-        snprintf(why, why_size, "%s.lock: %s", path, strerror(-error));
-        if (fd >= 0) {
-            close(fd);
-        }
-        return error;
-    }
-    return fd;
-}
-
 int tows_tokens_change(const char *path,
                        int (*change)(void *user, struct tows_tokens *tokens, char *why,
                                      size_t why_size),
                        void *user, char *why, size_t why_size)
 {
     struct tows_tokens tokens = {0};
-    int lock = tokens_lock(path, why, why_size);
+    int lock = tow_file_lock(path);
     if (lock < 0) {
+        snprintf(why, why_size, "%s.lock: %s", path, strerror(-lock));
         return lock;
     }
     int error = tows_tokens_load(path, &tokens, why, why_size);
