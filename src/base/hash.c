@@ -5,6 +5,8 @@
 #include <stdatomic.h>
 #include <string.h>
 
+#include "base/number.h"
+
 #if defined(__aarch64__)
 #include <arm_neon.h>
 #include <sys/auxv.h>
@@ -271,6 +273,18 @@ void tow_sha256_hex(const uint8_t digest[TOW_SHA256_SIZE], char ret_text[2 * TOW
         ret_text[2 * i + 1] = digits[digest[i] & 15];
     }
     ret_text[2 * TOW_SHA256_SIZE] = '\0';
+}
+
+bool tow_hex_read(const char *text, uint8_t *ret_bytes, size_t n)
+{
+    for (size_t i = 0; i < 2 * n; i++) {
+        int digit = text[i] >= 'A' && text[i] <= 'F' ? -1 : tow_hex_digit(text[i]);
+        if (digit < 0) {
+            return false;
+        }
+        ret_bytes[i / 2] = (uint8_t)(i % 2 == 0 ? digit << 4 : ret_bytes[i / 2] | digit);
+    }
+    return true;
 }
 
 void tow_hmac_sha256(const void *key, size_t key_size, const void *bytes, size_t n,

@@ -24,6 +24,10 @@ void tow_sha256_of(const void *bytes, size_t n, uint8_t ret_digest[TOW_SHA256_SI
 /* 64 lower-case hexadecimal digits and a NUL. */
 void tow_sha256_hex(const uint8_t digest[TOW_SHA256_SIZE], char ret_text[2 * TOW_SHA256_SIZE + 1]);
 
+/* The other way: 2 n such digits, lower-case only, as n bytes. False, with bytes of no meaning, if
+ * one is none; a NUL is none. */
+bool tow_hex_read(const char *text, uint8_t *ret_bytes, size_t n);
+
 /* HMAC-SHA-256 (RFC 2104) of `n` bytes under a key of any length. */
 void tow_hmac_sha256(const void *key, size_t key_size, const void *bytes, size_t n,
                      uint8_t ret_mac[TOW_SHA256_SIZE]);

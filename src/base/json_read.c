@@ -6,6 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/number.h"
+
 struct reader {
     const char *at, *end;
     struct tow_json_doc *doc;
@@ -62,15 +64,11 @@ static int read_hex4(struct reader *r, unsigned *ret_code)
         return -EPROTO;
     }
     for (int i = 0; i < 4; i++) {
-        char c = *r->at++;
-        unsigned digit = c >= '0' && c <= '9'   ? (unsigned)(c - '0')
-                         : c >= 'a' && c <= 'f' ? (unsigned)(c - 'a' + 10)
-                         : c >= 'A' && c <= 'F' ? (unsigned)(c - 'A' + 10)
-                                                : 16;
-        if (digit == 16) {
+        int digit = tow_hex_digit(*r->at++);
+        if (digit < 0) {
             return -EPROTO;
         }
-        code = code * 16 + digit;
+        code = code * 16 + (unsigned)digit;
     }
     *ret_code = code;
     return 0;

@@ -35,26 +35,12 @@ void tow_tls_print_write(const struct tow_tls_print *print, char ret_text[TOW_TL
     tow_sha256_hex(print->bytes, ret_text + PREFIX_SIZE);
 }
 
-static int digit_value(char digit)
-{
-    return digit >= '0' && digit <= '9'   ? digit - '0'
-           : digit >= 'a' && digit <= 'f' ? digit - 'a' + 10
-                                          : -1;
-}
-
 int tow_tls_print_read(const char *text, struct tow_tls_print *ret_print)
 {
     struct tow_tls_print print;
-    if (strlen(text) != TOW_TLS_PRINT_TEXT || memcmp(text, print_prefix, PREFIX_SIZE) != 0) {
+    if (strlen(text) != TOW_TLS_PRINT_TEXT || memcmp(text, print_prefix, PREFIX_SIZE) != 0 ||
+        !tow_hex_read(text + PREFIX_SIZE, print.bytes, sizeof print.bytes)) {
         return -EINVAL;
-    }
-    text += PREFIX_SIZE;
-    for (size_t i = 0; i < sizeof print.bytes; i++) {
-        int high = digit_value(text[2 * i]), low = digit_value(text[2 * i + 1]);
-        if (high < 0 || low < 0) {
-            return -EINVAL;
-        }
-        print.bytes[i] = (uint8_t)(high << 4 | low);
     }
     *ret_print = print;
     return 0;

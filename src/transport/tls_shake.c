@@ -5,6 +5,7 @@
 #include "transport/tls_shake.h"
 
 #include "base/clock.h"
+#include "base/number.h"
 #include "transport/sock.h"
 
 #include <errno.h>
@@ -51,14 +52,6 @@ static struct shake *shake_of(const SSL *ssl)
     return tow_tls_lib(&lib, why, sizeof why) < 0 ? NULL : lib->SSL_get_ex_data(ssl, 0);
 }
 
-static int hex_digit(char c)
-{
-    return c >= '0' && c <= '9'   ? c - '0'
-           : c >= 'a' && c <= 'f' ? c - 'a' + 10
-           : c >= 'A' && c <= 'F' ? c - 'A' + 10
-                                  : -1;
-}
-
 /* "LABEL random secret", in hexadecimal digits. */
 static void take_secret(const SSL *ssl, const char *line)
 {
@@ -71,7 +64,7 @@ static void take_secret(const SSL *ssl, const char *line)
     }
     uint8_t *to = client ? shake->ret->client : shake->ret->server;
     for (unsigned i = 0; i < TOW_TLS_SECRET; i++) {
-        int high = hex_digit(text[1 + 2 * i]), low = hex_digit(text[2 + 2 * i]);
+        int high = tow_hex_digit(text[1 + 2 * i]), low = tow_hex_digit(text[2 + 2 * i]);
         if (high < 0 || low < 0) {
             return;
         }

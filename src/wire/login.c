@@ -9,34 +9,15 @@
 #define PREFIX "towl-"
 #define PREFIX_SIZE (sizeof PREFIX - 1)
 
-static int digit_value(char digit)
-{
-    if (digit >= '0' && digit <= '9') {
-        return digit - '0';
-    }
-    return digit >= 'a' && digit <= 'f' ? digit - 'a' + 10 : -1;
-}
-
 static bool is_space(char c)
 {
     return c == ' ' || c == '\t' || c == '\r' || c == '\n';
 }
 
-static bool read_hex(const char *text, uint8_t *ret_bytes, size_t n)
-{
-    for (size_t i = 0; i < n; i++) {
-        int high = digit_value(text[2 * i]), low = digit_value(text[2 * i + 1]);
-        if (high < 0 || low < 0) {
-            return false;
-        }
-        ret_bytes[i] = (uint8_t)(high << 4 | low);
-    }
-    return true;
-}
-
 bool tow_login_read_key(const char *text, uint8_t ret_key[TOW_LOGIN_SIZE])
 {
-    return strlen(text) == 2 * (size_t)TOW_LOGIN_SIZE && read_hex(text, ret_key, TOW_LOGIN_SIZE);
+    return strlen(text) == 2 * (size_t)TOW_LOGIN_SIZE &&
+           tow_hex_read(text, ret_key, TOW_LOGIN_SIZE);
 }
 
 int tow_login_read(const char *text, size_t size, struct tow_login_token *ret_token)
@@ -51,8 +32,8 @@ int tow_login_read(const char *text, size_t size, struct tow_login_token *ret_to
         size--;
     }
     if (size != TOW_LOGIN_TEXT_SIZE || memcmp(text, PREFIX, PREFIX_SIZE) != 0 ||
-        text[PREFIX_SIZE + 16] != '-' || !read_hex(text + PREFIX_SIZE, id, sizeof id) ||
-        !read_hex(text + PREFIX_SIZE + 17, token.secret, sizeof token.secret)) {
+        text[PREFIX_SIZE + 16] != '-' || !tow_hex_read(text + PREFIX_SIZE, id, sizeof id) ||
+        !tow_hex_read(text + PREFIX_SIZE + 17, token.secret, sizeof token.secret)) {
         explicit_bzero(&token, sizeof token);
         return -EINVAL;
     }

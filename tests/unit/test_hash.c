@@ -3,6 +3,7 @@
 #include "cmocka_all.h"
 
 #include "base/hash.h"
+#include "base/number.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -112,12 +113,38 @@ static void digests_differ_in_any_bit(void **state)
     }
 }
 
+static void hexadecimal_digits_are_read_as_they_are_written(void **state)
+{
+    uint8_t digest[TOW_SHA256_SIZE], back[TOW_SHA256_SIZE];
+    char hex[2 * TOW_SHA256_SIZE + 1];
+    for (unsigned i = 0; i < sizeof digest; i++) {
+        digest[i] = (uint8_t)(37 * i + 201);
+    }
+    tow_sha256_hex(digest, hex);
+    assert_true(tow_hex_read(hex, back, sizeof back));
+    assert_memory_equal(back, digest, sizeof back);
+    for (unsigned i = 0; i < sizeof hex - 1; i++) {
+        for (int c = 0; c < 256; c++) {
+            hex[i] = (char)c;
+            assert_int_equal(tow_hex_read(hex, back, sizeof back),
+                             c != 0 && strchr("0123456789abcdef", c) != NULL);
+        }
+        hex[i] = '0';
+    }
+    for (int c = 0; c < 256; c++) {
+        const char digit[] = {(char)c, '\0'};
+        int value = strspn(digit, "0123456789abcdefABCDEF") ? (int)strtol(digit, NULL, 16) : -1;
+        assert_int_equal(tow_hex_digit((char)c), value);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(known_messages_have_their_known_digests),
         cmocka_unit_test(known_messages_have_their_known_macs),
         cmocka_unit_test(digests_differ_in_any_bit),
+        cmocka_unit_test(hexadecimal_digits_are_read_as_they_are_written),
         cmocka_unit_test(pieces_and_processors_do_not_matter),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "base/log.h"
+#include "base/number.h"
 #include "client/link/call.h"
 #include "client/link/current.h"
 #include "client/session/state.h"
@@ -67,8 +68,7 @@ static bool uuid_begins(const uint8_t uuid[16], const char *text, size_t length)
         if (text[i] == '-') {
             continue;
         }
-        int c = tolower((unsigned char)text[i]);
-        int digit = c >= '0' && c <= '9' ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
+        int digit = tow_hex_digit(text[i]);
         if (digit < 0 || digits >= 32 ||
             (uuid[digits / 2] >> (digits % 2 == 0 ? 4 : 0) & 15) != digit) {
             return false;

@@ -6,6 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/number.h"
+
 #define NUMBER_MAX 64
 
 static bool is_word_start(char c)
@@ -21,20 +23,6 @@ static bool is_digit(char c)
 static bool is_word(char c)
 {
     return is_word_start(c) || is_digit(c);
-}
-
-static int hex_value(char c)
-{
-    if (is_digit(c)) {
-        return c - '0';
-    }
-    if (c >= 'a' && c <= 'f') {
-        return c - 'a' + 10;
-    }
-    if (c >= 'A' && c <= 'F') {
-        return c - 'A' + 10;
-    }
-    return -1;
 }
 
 void tow_ptx_lexer_init(struct tow_ptx_lexer *lexer, const char *text, size_t length)
@@ -88,7 +76,7 @@ static bool read_integer(const char *at, const char *end, unsigned base, uint64_
         return false;
     }
     for (; at < end; at++) {
-        int digit = hex_value(*at);
+        int digit = tow_hex_digit(*at);
         if (digit < 0 || (unsigned)digit >= base || value > (UINT64_MAX - (unsigned)digit) / base) {
             return false;
         }
@@ -119,7 +107,7 @@ static void read_number(struct tow_ptx_lexer *lexer, struct tow_ptx_token *token
     bool ok;
     if (*at == '0' && (second == 'f' || second == 'F' || second == 'd' || second == 'D')) {
         const char *digits = at += 2;
-        while (at < end && hex_value(*at) >= 0) {
+        while (at < end && tow_hex_digit(*at) >= 0) {
             at++;
         }
         bool is_double = second == 'd' || second == 'D';
@@ -127,7 +115,7 @@ static void read_number(struct tow_ptx_lexer *lexer, struct tow_ptx_token *token
         ok = at - digits == (is_double ? 16 : 8) && read_integer(digits, at, 16, &token->bits);
     } else if (*at == '0' && (second == 'x' || second == 'X')) {
         const char *digits = at += 2;
-        while (at < end && hex_value(*at) >= 0) {
+        while (at < end && tow_hex_digit(*at) >= 0) {
             at++;
         }
         ok = read_integer(digits, at, 16, &token->bits);
