@@ -20,6 +20,14 @@ static inline int64_t tow_time_now_ns(void)
     return (int64_t)now.tv_sec * TOW_TIME_S + now.tv_nsec;
 }
 
+/* Nanoseconds since 1970, for people to read: somebody may set this clock. */
+static inline int64_t tow_time_real_ns(void)
+{
+    struct timespec now = {0};
+    clock_gettime(CLOCK_REALTIME, &now);
+    return (int64_t)now.tv_sec * TOW_TIME_S + now.tv_nsec;
+}
+
 /* The moment `timeout_ns` from now; a negative timeout means never. */
 static inline int64_t tow_time_deadline(int64_t timeout_ns)
 {

@@ -13,7 +13,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <time.h>
 #include <unistd.h>
 
 static const char *const area_names[TOW_AREA_COUNT] = {
@@ -145,15 +144,13 @@ void tow_log_fold(void)
 static struct tow_log_head log_head(enum tow_log_area area, enum tow_log_level level,
                                     const struct tow_log_about *about)
 {
-    struct timespec now = {0};
-    clock_gettime(CLOCK_REALTIME, &now);
     return (struct tow_log_head){
         .program = program,
         .area = area_names[area],
         .level = level,
         .about = about != NULL ? *about : (struct tow_log_about){0},
         .pid = (int)getpid(),
-        .realtime_ns = (int64_t)now.tv_sec * TOW_TIME_S + now.tv_nsec,
+        .realtime_ns = tow_time_real_ns(),
     };
 }
 

@@ -7,6 +7,7 @@
  * failed, and how. */
 #include "client/edge/logs.h"
 
+#include "base/clock.h"
 #include "base/thread.h"
 #include "client/session/state.h"
 #include "gen/core_client.h"
@@ -162,9 +163,7 @@ CUresult towc_logs_failed(unsigned fn, CUresult result)
     if (is_answer(fn, result)) {
         return result;
     }
-    struct timespec now;
-    clock_gettime(CLOCK_REALTIME, &now);
-    int64_t time_ms = (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
+    int64_t time_ms = tow_time_real_ns() / TOW_TIME_MS;
     uint32_t thread = (uint32_t)tow_thread_id(), number = atomic_fetch_add(&last, 1) + 1;
     struct entry *entry = &entries[number % ENTRIES];
     atomic_store(&entry->number, 0);

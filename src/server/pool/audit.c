@@ -5,20 +5,12 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/wait.h>
-#include <time.h>
 
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/log_line.h"
 #include "server/pool/worker_pool.h"
 #include "server/worker/worker_msg.h"
-
-int64_t tows_audit_now_ns(void)
-{
-    struct timespec now = {0};
-    clock_gettime(CLOCK_REALTIME, &now);
-    return (int64_t)now.tv_sec * TOW_TIME_S + now.tv_nsec;
-}
 
 /* What the listener has decided comes before what the process says. */
 static void audit_end(const struct tows_worker *worker, int status, char *ret_text, size_t size)

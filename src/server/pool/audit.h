@@ -4,15 +4,10 @@
 #ifndef TOW_SERVER_AUDIT_H
 #define TOW_SERVER_AUDIT_H
 
-#include <stdint.h>
-
 struct tows_worker;
 
 /* In place of a status: the process is still there when this server ends. */
 enum { TOW_AUDIT_STAYS = -1 };
-
-/* The time of now, in ns since 1970. */
-int64_t tows_audit_now_ns(void);
 
 /* A session has ended; `status` is its worker's, as waitpid says it. A worker may be in its
  * client's hands: by itself it decides only which of the ends without a server's word it was. */

@@ -366,7 +366,7 @@ static void pool_begin(struct tows_worker_pool *pool, struct tows_worker *worker
     worker->session = pool->next_session++;
     worker->who = *who;
     worker->origin = *origin;
-    worker->began_ns = tows_audit_now_ns();
+    worker->began_ns = tow_time_real_ns();
     snprintf(worker->peer, sizeof worker->peer, "%s", peer);
     set_state(worker, TOW_WORKER_BUSY);
     struct tow_log_about about = pool_about(worker, tenant);

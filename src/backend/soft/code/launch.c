@@ -96,9 +96,7 @@ static void env_assert_failed(void *user, const char *message, const char *file,
 static uint64_t env_time(void *user)
 {
     (void)user;
-    struct timespec now;
-    clock_gettime(CLOCK_REALTIME, &now);
-    return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+    return (uint64_t)tow_time_real_ns();
 }
 
 static int env_set_condition(void *user, uint64_t handle, uint32_t value)
