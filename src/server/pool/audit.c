@@ -51,10 +51,8 @@ void tows_audit_tell(const struct tows_worker *worker, int status)
         {.name = "ended", .text = end},
         {0},
     };
-    struct tow_log_about about = {.session = worker->session,
-                                  .peer = worker->peer,
-                                  .tenant = tows_who_text(&worker->who, tenant),
-                                  .fields = fields};
+    struct tow_log_about about = tows_worker_about(worker, tenant);
+    about.fields = fields;
     tow_log_about(TOW_AREA_AUDIT, TOW_LOG_INFO, &about,
                   "session %llu of %s, class %s, from %s, began %s, lasted %.1f s, %llu calls: %s",
                   (unsigned long long)worker->session, about.tenant, class, worker->peer, began,

@@ -38,9 +38,7 @@ static void refusals_tell(const struct tows_worker *worker, int number)
 {
     char by_number[32], tenant[TOW_WHO_TEXT_MAX];
     const char *name = tows_refused_name(number);
-    struct tow_log_about about = {.session = worker->session,
-                                  .peer = worker->peer,
-                                  .tenant = tows_who_text(&worker->who, tenant)};
+    struct tow_log_about about = tows_worker_about(worker, tenant);
     snprintf(by_number, sizeof by_number, "number %d", number);
     tow_log_about(TOW_AREA_SERVER, TOW_LOG_WARN, worker->session != 0 ? &about : NULL,
                   "worker %d was refused the system call %s, which no worker needs; if programs "

@@ -22,9 +22,7 @@ static const char *state_text(char state)
 static void watchdog_kill(struct tows_worker *worker, const char *why)
 {
     char tenant[TOW_WHO_TEXT_MAX];
-    struct tow_log_about about = {.session = worker->session,
-                                  .peer = worker->peer,
-                                  .tenant = tows_who_text(&worker->who, tenant)};
+    struct tow_log_about about = tows_worker_about(worker, tenant);
     snprintf(worker->why, sizeof worker->why, "%s", why);
     tow_log_about(TOW_AREA_SERVER, TOW_LOG_WARN, &about, "session %llu (%s) is ended: %s",
                   (unsigned long long)worker->session, worker->peer, why);

@@ -327,8 +327,7 @@ static void set_state(struct tows_worker *worker, enum tows_worker_state state)
     worker->since_ns = tow_time_now_ns();
 }
 
-/* For lines of the log about its session. */
-static struct tow_log_about pool_about(const struct tows_worker *worker,
+struct tow_log_about tows_worker_about(const struct tows_worker *worker,
                                        char ret_tenant[TOW_WHO_TEXT_MAX])
 {
     return (struct tow_log_about){.session = worker->session,
@@ -369,7 +368,7 @@ static void pool_begin(struct tows_worker_pool *pool, struct tows_worker *worker
     worker->began_ns = tow_time_real_ns();
     snprintf(worker->peer, sizeof worker->peer, "%s", peer);
     set_state(worker, TOW_WORKER_BUSY);
-    struct tow_log_about about = pool_about(worker, tenant);
+    struct tow_log_about about = tows_worker_about(worker, tenant);
     bool says_whose = strstr(peer, tenant) != NULL;
     tow_log_about(TOW_AREA_SERVER, TOW_LOG_INFO, &about, "session %llu: %s%s%s, worker %d",
                   (unsigned long long)worker->session, says_whose ? "" : tenant,
@@ -621,7 +620,7 @@ int tows_worker_pool_hear(struct tows_worker_pool *pool, struct tows_worker *wor
 static void tell_end(const struct tows_worker *worker, int status)
 {
     char tenant[TOW_WHO_TEXT_MAX];
-    struct tow_log_about about = pool_about(worker, tenant);
+    struct tow_log_about about = tows_worker_about(worker, tenant);
     if (worker->stands) {
         tow_log_about(TOW_AREA_SERVER, TOW_LOG_INFO, &about,
                       "session %llu: its worker %d, which stood still, is gone",
@@ -708,7 +707,7 @@ static void pool_dismiss(struct tows_worker *worker, enum tow_log_level level, c
     snprintf(worker->why, sizeof worker->why, "%s", why);
     snprintf(worker->stats->farewell, sizeof worker->stats->farewell, "%s", why);
     char tenant[TOW_WHO_TEXT_MAX];
-    struct tow_log_about about = pool_about(worker, tenant);
+    struct tow_log_about about = tows_worker_about(worker, tenant);
     tow_log_about(TOW_AREA_SERVER, level, &about, "session %llu (%s) is ended: %s",
                   (unsigned long long)worker->session, worker->peer, why);
     /* It hears this whatever it is doing, and lets go of its further connections. */
@@ -736,7 +735,7 @@ void tows_worker_pool_press(struct tows_worker_pool *pool)
         }
         if (worker->end_ns != 0 && tow_time_passed(worker->end_ns)) {
             char tenant[TOW_WHO_TEXT_MAX];
-            struct tow_log_about about = pool_about(worker, tenant);
+            struct tow_log_about about = tows_worker_about(worker, tenant);
             tow_log_about(TOW_AREA_SERVER, TOW_LOG_WARN, &about,
                           "session %llu: its worker %d does not end: it is killed",
                           (unsigned long long)worker->session, (int)worker->pid);

@@ -13,6 +13,7 @@
 #include <sys/resource.h>
 #include <sys/types.h>
 
+#include "base/log.h"
 #include "server/config/config.h"
 #include "server/pool/cache_writer.h"
 #include "server/pool/export_registry.h"
@@ -67,6 +68,10 @@ struct tows_worker {
     bool granted;           /* it has one */
     int64_t arrive_ns;      /* granted: when the client must have come; 0: it has */
 };
+
+/* For lines of the log about its session. */
+struct tow_log_about tows_worker_about(const struct tows_worker *worker,
+                                       char ret_tenant[TOW_WHO_TEXT_MAX]);
 
 struct tows_worker_pool {
     const struct tows_config *config; /* borrowed */
