@@ -4,9 +4,11 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -118,6 +120,64 @@ static void an_image_is_kept_under_its_own_hash_only(void **state)
     reap_all();
 }
 
+/* The same descriptor, above the numbers that a test is about. */
+static int raised(int fd)
+{
+    int high = fcntl(fd, F_DUPFD_CLOEXEC, 100);
+    assert_true(high >= 0);
+    close(fd);
+    return high;
+}
+
+/* One image, by these two numbers, while somebody else has the folder: a connection that closes
+ * here closes, though who writes is still there. */
+static void check_descriptors(int image_at, int answer_at)
+{
+    int pair[2], other[2];
+    int fd = raised(made(SEALS)), lock = raised(open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+    assert_int_equal(flock(lock, LOCK_EX), 0);
+    assert_int_equal(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair), 0);
+    pair[0] = raised(pair[0]);
+    pair[1] = raised(pair[1]);
+    assert_int_equal(pipe2(other, O_CLOEXEC), 0);
+    other[0] = raised(other[0]);
+    other[1] = raised(other[1]);
+    assert_int_equal(dup2(fd, image_at), image_at);
+    assert_int_equal(dup2(pair[1], answer_at), answer_at);
+    assert_int_equal(tows_cache_writer_store(&writer, 1, hash, image_at, answer_at), 0);
+    const int given[] = {fd, pair[1], image_at, answer_at, other[1]};
+    for (unsigned i = 0; i < sizeof given / sizeof *given; i++) {
+        close(given[i]);
+    }
+    struct pollfd seen = {.fd = other[0], .events = POLLIN};
+    assert_int_equal(poll(&seen, 1, 20000), 1);
+    assert_int_equal(waitpid(-1, NULL, WNOHANG), 0);
+    close(other[0]);
+    close(lock);
+    assert_int_equal(answered(pair[0]), 0);
+    reap_all();
+}
+
+static void who_writes_keeps_no_other_connection_open(void **state)
+{
+    int kept[2];
+    (void)state;
+    assert_int_equal(mkdir(folder, 0700), 0);
+    for (int i = 0; i < 2; i++) {
+        kept[i] = fcntl(3 + i, F_DUPFD_CLOEXEC, 100); /* whose they may be here */
+    }
+    check_descriptors(3, 4);
+    check_descriptors(4, 3);
+    check_descriptors(50, 60);
+    check_descriptors(60, 50);
+    for (int i = 0; i < 2; i++) {
+        if (kept[i] >= 0) {
+            dup2(kept[i], 3 + i);
+            close(kept[i]);
+        }
+    }
+}
+
 static void a_small_image_is_the_same_without_a_process(void **state)
 {
     int pair[2], fd = memfd_create("image", MFD_CLOEXEC | MFD_ALLOW_SEALING);
@@ -214,6 +274,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(an_image_is_kept_under_its_own_hash_only, setup, teardown),
+        cmocka_unit_test_setup_teardown(who_writes_keeps_no_other_connection_open, setup, teardown),
         cmocka_unit_test_setup_teardown(a_small_image_is_the_same_without_a_process, setup,
                                         teardown),
         cmocka_unit_test_setup_teardown(an_image_that_can_change_is_not_looked_at, setup, teardown),

@@ -4,25 +4,20 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <limits.h>
 #include <stdatomic.h>
 #include <string.h>
 #include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/stat.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "server/code/codecache.h"
+#include "server/walls/walls.h"
 #include "server/worker/worker.h"
 #include "server/worker/worker_msg.h"
 #include "transport/transport.h"
 #include "wire/image.h"
-
-#ifndef SYS_close_range
-#define SYS_close_range 436
-#endif
 
 void tows_cache_writer_init(struct tows_cache_writer *writer, const struct tows_config *config)
 {
@@ -80,23 +75,19 @@ static void writer_answer(int answer, int error)
 
 /* ---- the process that writes one image ---- */
 
-static void close_between(int first, int last)
-{
-    if (first <= last && syscall(SYS_close_range, (unsigned)first, (unsigned)last, 0) != 0) {
-        long most = sysconf(_SC_OPEN_MAX);
-        for (int fd = first; fd <= last && fd < most; fd++) {
-            close(fd);
-        }
-    }
-}
+enum { WRITER_IMAGE = STDERR_FILENO + 1, WRITER_ANSWER };
 
-/* Connections of clients must not stay open because of this process. */
-static void close_but(int one, int other)
+/* Connections of clients must not stay open because of this process. Both are moved out of the way
+ * first: either may be where the other is to be. */
+static void writer_keep(int image, int answer)
 {
-    int low = one < other ? one : other, high = one < other ? other : one;
-    close_between(STDERR_FILENO + 1, low - 1);
-    close_between(low + 1, high - 1);
-    close_between(high + 1, INT_MAX);
+    int high_image = fcntl(image, F_DUPFD, WRITER_ANSWER + 1);
+    int high_answer = fcntl(answer, F_DUPFD, WRITER_ANSWER + 1);
+    if (high_image < 0 || high_answer < 0 || dup2(high_image, WRITER_IMAGE) < 0 ||
+        dup2(high_answer, WRITER_ANSWER) < 0) {
+        _exit(1); /* who asked sees its connection end */
+    }
+    tows_walls_close_now(WRITER_ANSWER + 1);
 }
 
 /* It ends without a word but the answer: the log's descriptor is closed, too. */
@@ -106,7 +97,7 @@ static void be_writer(const struct tows_cache_writer *writer, const uint8_t hash
     char folder[TOW_CONFIG_TEXT_MAX + 16];
     struct tows_codecache *cache;
     prctl(PR_SET_NAME, "tow-cache");
-    close_but(image, answer);
+    writer_keep(image, answer);
     int error = writer_open(writer->config, &cache, folder, sizeof folder);
     if (error == 0) {
         /* One at a time, so that all together keep the limit. */
@@ -114,12 +105,12 @@ static void be_writer(const struct tows_cache_writer *writer, const uint8_t hash
         if (lock >= 0) {
             flock(lock, LOCK_EX);
         }
-        error = write_checked(cache, hash, image, size);
+        error = write_checked(cache, hash, WRITER_IMAGE, size);
         if (writer->used != NULL && error == 0) {
             atomic_store(writer->used, tows_codecache_used(cache)); /* it has looked at all */
         }
     }
-    writer_answer(answer, error);
+    writer_answer(WRITER_ANSWER, error);
     _exit(0);
 }
 

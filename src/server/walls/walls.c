@@ -31,20 +31,29 @@
 
 /* ---- descriptors ---- */
 
-static void close_listed(int first)
+static void close_one(int fd, bool now)
+{
+    if (now) {
+        close(fd);
+    } else {
+        fcntl(fd, F_SETFD, FD_CLOEXEC);
+    }
+}
+
+static void close_listed(int first, bool now)
 {
     DIR *folder = opendir("/proc/self/fd");
     if (folder == NULL) {
         long most = sysconf(_SC_OPEN_MAX);
         for (int fd = first; fd < most; fd++) {
-            fcntl(fd, F_SETFD, FD_CLOEXEC);
+            close_one(fd, now);
         }
         return;
     }
     for (struct dirent *entry; (entry = readdir(folder)) != NULL;) {
         int fd = (int)strtol(entry->d_name, NULL, 10);
-        if (fd >= first) {
-            fcntl(fd, F_SETFD, FD_CLOEXEC);
+        if (fd >= first && fd != dirfd(folder)) {
+            close_one(fd, now);
         }
     }
     closedir(folder);
@@ -53,7 +62,14 @@ static void close_listed(int first)
 void tows_walls_close_from(int first)
 {
     if (syscall(SYS_close_range, (unsigned)first, UINT_MAX, CLOSE_RANGE_BY_EXEC) != 0) {
-        close_listed(first);
+        close_listed(first, false);
+    }
+}
+
+void tows_walls_close_now(int first)
+{
+    if (syscall(SYS_close_range, (unsigned)first, UINT_MAX, 0) != 0) {
+        close_listed(first, true);
     }
 }
 

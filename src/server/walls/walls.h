@@ -22,6 +22,9 @@ void tows_walls_tell(const struct tows_config *config);
 /* The child between fork and exec: every descriptor from `first` on is closed by exec. */
 void tows_walls_close_from(int first);
 
+/* The same for a child without an exec: they are closed at once. */
+void tows_walls_close_now(int first);
+
 /* What of the listener's environment a worker gets: pointers into `environment`, ended by NULL. */
 void tows_walls_environment(char *const *environment,
                             char *ret_kept[TOW_WALLS_ENVIRONMENT_MAX + 1]);
