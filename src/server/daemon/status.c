@@ -117,7 +117,8 @@ static void write_limits(struct tow_json *json, const struct tows_status_source 
                 source->sessions_per_peer);
     write_limit(json, "places", source->places, config->places);
     write_limit(json, "places-per-peer", source->own_places, config->places_per_peer);
-    write_limit(json, "code-cache", tows_worker_pool_code_cache(source->pool), config->code_cache);
+    write_limit(json, "code-cache", tows_cache_writer_used(&source->pool->writer),
+                config->code_cache);
     write_limit(json, "connections-per-second", source->rate, config->connections_per_second);
     write_limit(json, "memory", tows_usage_memory(source->pool, NULL), config->memory);
     write_limit(json, "threads", tows_usage_threads(source->pool), config->threads);

@@ -58,11 +58,6 @@ struct rlimit tows_worker_pool_files(const struct tows_worker_pool *pool)
     return files;
 }
 
-uint64_t tows_worker_pool_code_cache(const struct tows_worker_pool *pool)
-{
-    return tows_cache_writer_used(&pool->writer);
-}
-
 /* Splits a key: NAME=VALUE lines go into the environment, slot=N becomes a flag. */
 static void apply_key(char *key, char **ret_slot)
 {

@@ -97,10 +97,6 @@ void tows_worker_pool_init(struct tows_worker_pool *pool, const struct tows_conf
 /* How many descriptors a worker may have. */
 struct rlimit tows_worker_pool_files(const struct tows_worker_pool *pool);
 
-/* Disk that code takes, as far as sessions have said: the most of those that run, or what the last
- * one knew. 0: none has kept any. */
-uint64_t tows_worker_pool_code_cache(const struct tows_worker_pool *pool);
-
 /* Starts a worker, for a program of `who` or (NULL) for anybody's. 0, or why it could not be. */
 int tows_worker_pool_start(struct tows_worker_pool *pool, const char *key,
                            const struct tows_who *who);
