@@ -6,6 +6,9 @@
 BUILD ?= build
 PREFIX ?= /usr/local
 JOBS ?= $(shell nproc)
+# The one place of the version is meson.build.
+VERSION = $(shell sed -n "s/^    version: '\(.*\)',\$$/\1/p" meson.build)
+DIST = towline-$(VERSION)
 NINJA = ninja -j $(JOBS)
 SETUP = --prefix=$(PREFIX)
 # Of tests that are many and alike one in so many, drawn by a seed (this commit's hash): make check-sanitizers DRAW=4
@@ -20,7 +23,7 @@ TEST_PACKAGES = libcmocka-dev valgrind clang-format-14 clang-tidy-14
 APT = timeout 300 apt-get -qq -o Acquire::Retries=0 -o Acquire::http::Timeout=10 -o Acquire::https::Timeout=10
 APT_INSTALL = DEBIAN_FRONTEND=noninteractive $(APT) install -y --no-install-recommends
 
-.PHONY: all demo test check check-sanitizers check-vm check-moves check-long api-status examples bench install clean tools test-tools asan tsan help
+.PHONY: all demo test check check-sanitizers check-vm check-moves check-long api-status examples bench install uninstall dist clean tools test-tools asan tsan help
 
 all: $(BUILD)/build.ninja
 	@$(NINJA) -C $(BUILD)
@@ -28,7 +31,7 @@ all: $(BUILD)/build.ninja
 
 help:
 	@sed -n 's/^# \(.*\)/\1/p' Makefile | head -5
-	@echo "targets: all demo test check-sanitizers check-vm check-moves check-long api-status examples bench install clean; PREFIX=$(PREFIX) BUILD=$(BUILD)"
+	@echo "targets: all demo test check-sanitizers check-vm check-moves check-long api-status examples bench install uninstall dist clean; PREFIX=$(PREFIX) BUILD=$(BUILD)"
 
 # Only when something is missing, and only where apt can help.
 tools:
@@ -124,9 +127,23 @@ examples: all
 bench: all
 	@bench/run --build $(BUILD)
 
+# Without symbols for a debugger; STRIP= keeps them. The folder of the build remembers the prefix.
+STRIP ?= --strip
+IN_DESTDIR = $(if $(DESTDIR),--destdir $(abspath $(DESTDIR)))
 install: all
 	@meson configure $(BUILD) -Dprefix=$(abspath $(PREFIX)) && $(NINJA) -C $(BUILD)
-	@meson install -C $(BUILD) --no-rebuild $(if $(DESTDIR),--destdir $(abspath $(DESTDIR)))
+	@meson install -C $(BUILD) --no-rebuild $(STRIP) $(IN_DESTDIR)
+
+# With the same PREFIX and DESTDIR as `make install`.
+uninstall: $(BUILD)/build.ninja
+	@meson configure $(BUILD) -Dprefix=$(abspath $(PREFIX)) && $(NINJA) -C $(BUILD) build.ninja >/dev/null
+	@tools/uninstall.py $(BUILD) $(IN_DESTDIR)
+
+# The sources of the commit that is checked out, as an archive; always the same bytes.
+dist:
+	@mkdir -p $(BUILD)
+	@git -c 'safe.directory=*' archive --format=tar --prefix=$(DIST)/ HEAD | gzip -n >$(BUILD)/$(DIST).tar.gz
+	@echo $(BUILD)/$(DIST).tar.gz
 
 clean:
 	@rm -rf $(BUILD) $(BUILD)-asan $(BUILD)-tsan

@@ -1,0 +1,225 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""What people install: `make install`, `make uninstall`, `make dist`, and completions of shells."""
+
+import json
+import os
+import pathlib
+import re
+import shutil
+import sys
+import tarfile
+import tempfile
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "lib"))
+import towtest as t  # noqa: E402
+
+COMPLETIONS = t.ROOT / "packaging" / "completions"
+COMPLETE = COMPLETIONS / "complete"
+GIT = ["git", "-c", "safe.directory=*"]
+# Below the prefix.
+INSTALLED = ("bin/towline", "bin/towlined", "lib/towline/libcuda.so.1", "lib/towline/libnvidia-ml.so.1", "lib/towline/complete",
+             "share/doc/towline/README.md", "share/doc/towline/LICENSE", "share/doc/towline/CHANGELOG.md",
+             "share/doc/towline/towline.conf", "share/doc/towline/towlined.conf", "share/man/man1/towline.1",
+             "share/man/man8/towlined.8", "share/man/man5/towlined.conf.5", "share/bash-completion/completions/towline",
+             "share/bash-completion/completions/towlined", "share/fish/vendor_completions.d/towline.fish",
+             "share/fish/vendor_completions.d/towlined.fish", "share/zsh/site-functions/_towline")
+
+
+def version():
+    return json.loads((t.BUILD / "meson-info" / "intro-projectinfo.json").read_text())["version"]
+
+
+def recipe(*words):
+    """What make would run; it says so and runs nothing."""
+    done = t.run(["make", "-n", "--no-print-directory", "-C", t.ROOT, f"BUILD={t.BUILD}", *words])
+    t.equal(done.returncode, 0, f"make -n ({done.stderr})")
+    return done.stdout
+
+
+def install(folder):
+    """As `make install DESTDIR=folder` does, but for the prefix: the build's is left as it is. Returns where that is."""
+    command = next(line for line in recipe("install", f"DESTDIR={folder}").splitlines() if line.startswith("meson install"))
+    done = t.run(command.split())
+    t.equal(done.returncode, 0, f"{command} ({done.stdout}{done.stderr})")
+    return next(pathlib.Path(folder).rglob("bin/towline")).parent.parent
+
+
+@t.test(120)
+def an_installation_is_whole_and_stripped_and_goes_again():
+    with tempfile.TemporaryDirectory(prefix="tow") as folder:
+        prefix = install(folder)
+        missing = [file for file in INSTALLED if not (prefix / file).exists()]
+        t.equal(missing, [], "what was not installed")
+        programs = [path for path in prefix.rglob("*") if path.is_file() and path.read_bytes()[:4] == b"\x7fELF"]
+        t.check(len(programs) >= 5, f"{programs}")
+        for path in programs:
+            sections = t.run(["readelf", "-SW", path]).stdout
+            t.check(".dynsym" in sections and not re.search(r"\.symtab|\.debug_", sections), f"{path} is not stripped\n{sections}")
+        t.equal(t.run([prefix / "bin/towline", "--version"]).returncode, 0, "the exit code of towline --version")
+        command = recipe("uninstall", f"DESTDIR={folder}").splitlines()[-1]
+        t.check("tools/uninstall.py" in command, command)
+        done = t.run(command.split(), cwd=t.ROOT)
+        t.equal(done.returncode, 0, f"{command} ({done.stdout}{done.stderr})")
+        t.equal([str(path) for path in pathlib.Path(folder).rglob("*")], [], "what is left")
+
+
+@t.test()
+def uninstalling_leaves_what_others_put_there():
+    with tempfile.TemporaryDirectory(prefix="tow") as folder:
+        prefix = install(folder)
+        own = [prefix / "bin/another", prefix / "share/doc/towline/notes"]
+        for path in own:
+            path.write_text("mine")
+        for _ in range(2):  # the second time there is nothing to do
+            done = t.run([t.ROOT / "tools" / "uninstall.py", t.BUILD, "--destdir", folder])
+            t.equal(done.returncode, 0, done.stderr)
+        t.equal(sorted(path for path in prefix.rglob("*") if path.is_file()), sorted(own), "what is left")
+
+
+@t.test()
+def the_version_has_one_place():
+    done = t.run([t.TOWLINE, "--version"])
+    t.check(done.stdout.split()[1].rstrip(",;") == version(), f"{done.stdout} is not {version()}")
+    t.check(f"towline-{version()}.tar.gz" in recipe("dist"), recipe("dist"))
+    for path in [t.ROOT / "Makefile", *(t.ROOT / "packaging").rglob("*"), *(t.ROOT / "docs" / "man").iterdir()]:
+        if path.is_file():
+            t.check(not re.search(rf"(?<![\d.]){re.escape(version())}(?![\d.])", path.read_text()), f"{path} names the version")
+
+
+@t.test()
+def dist_has_every_file_of_the_commit():
+    tracked = t.run([*GIT, "-C", t.ROOT, "ls-tree", "-r", "--name-only", "HEAD"])
+    if tracked.returncode != 0:
+        raise t.Skip("this tree is not a git repository")
+    with tempfile.TemporaryDirectory(prefix="tow") as folder:
+        made = []
+        for _ in range(2):
+            done = t.run(["make", "--no-print-directory", "-C", t.ROOT, "dist", f"BUILD={folder}"])
+            t.equal(done.returncode, 0, f"make dist ({done.stdout}{done.stderr})")
+            archive = pathlib.Path(done.stdout.split()[-1])
+            made.append(archive.read_bytes())
+        t.equal(archive.name, f"towline-{version()}.tar.gz", "its name")
+        t.check(made[0] == made[1], "two archives of the same commit differ")
+        with tarfile.open(archive) as tar:
+            names = {member.name for member in tar if not member.isdir()}
+        t.equal(names, {f"towline-{version()}/{name}" for name in tracked.stdout.splitlines()}, "its files")
+
+
+# ---- completions
+
+def offered(*words):
+    done = t.run([COMPLETE, *words])
+    t.check(done.returncode == 0 and not done.stderr, f"{words}: {done}")
+    return [line.split("\t")[0] for line in done.stdout.splitlines()]
+
+
+def flags_of_sources():
+    """Of each command of towline the flags that its source takes, as pairs of letter and name."""
+    taken = {}
+    for path in sorted((t.ROOT / "src" / "cli").glob("*.c")):
+        taken[path.stem] = {(letter.strip('"'), name) for letter, name in re.findall(
+            r'tow_flags_take\(&flags, (NULL|"-\w"), "(--[\w-]+)"', path.read_text())}
+    return {**taken, "devices": taken["ask"], "status": taken["ask"]}
+
+
+@t.test()
+def completions_offer_every_flag_and_no_other():
+    commands = set(offered(t.TOWLINE, ""))
+    t.equal(commands, {"help"} | {path.stem for path in (t.ROOT / "src" / "cli").glob("*.c")
+                                  if f"tow_command_{path.stem} = " in path.read_text()}, "commands of towline")
+    seen = 0
+    for command, pairs in flags_of_sources().items():
+        if command in commands:
+            given = set(offered(t.TOWLINE, command, "-"))
+            for pair in pairs:
+                seen += 1
+                t.check(given & set(pair), f"towline {command}: neither form of {pair} is offered, only {sorted(given)}")
+            t.equal(given - {word for pair in pairs for word in pair}, set(), f"what towline {command} does not take")
+    t.check(seen > 10, f"only {seen} flags were seen")
+    table = (t.ROOT / "src" / "server" / "config" / "config.c").read_text()
+    names = {f"--{name}" for name, rest in re.findall(r'^    \{"([\w-]+)", (.*)', table, re.M) if "NOT_SHOWN" not in rest}
+    given = set(offered(t.TOWLINED, ""))
+    t.equal({word for word in given if word.startswith("--")}, names | {"--help", "--version"}, "flags of towlined")
+    t.equal({word for word in given if not word.startswith("-")}, {"drain", "token"}, "commands of towlined")
+    t.equal(set(offered(t.TOWLINED, "token", "create", "-")), {"--user", "--class", "--expires"}, "flags of token create")
+
+
+@t.test()
+def completions_know_values_and_where_the_program_begins():
+    for words, wanted in {
+        ("run", "-d", ""): ["cuda", "soft", "dry", "!files"],
+        ("run", "--device", "soft", ""): ["!command 4"],
+        ("run", "-q", "-s", "gpuhost", "--", ""): ["!command 6"],
+        ("run", "-s", ""): ["!files"],
+        ("run", "-s", "gpuhost", "./program", "-d", ""): ["!command 4"],
+        ("bench", "--plot", ""): ["!files"],
+        ("version", ""): [],
+        ("there-is-none", ""): [],
+    }.items():
+        t.equal(offered(t.TOWLINE, *words), wanted, f"after {words}")
+    t.equal(offered(t.TOWLINED, "--log-format", ""), ["text", "json"], "after --log-format")
+    t.equal(offered(t.TOWLINED, "-l", ""), ["!files"], "after -l")
+    t.equal(offered("/nowhere/towline", ""), [], "of a program that is not there")
+
+
+def shell_file(shell, folder):
+    path = pathlib.Path(folder, f"towline.{shell}")
+    path.write_text((COMPLETIONS / path.name).read_text().replace("@libdir@", str(COMPLETIONS)))
+    return path
+
+
+def need(shell):
+    if not shutil.which(shell):
+        raise t.Skip(f"{shell} is not installed")
+
+
+# What each shell says for a command line that ends with its last word.
+ASKED = {
+    ("bench", "--pl"): {"--plot"},
+    ("run", "--d"): {"--device"},
+    ("st",): {"status"},
+}
+
+
+@t.test()
+def bash_completes():
+    need("bash")
+    with tempfile.TemporaryDirectory(prefix="tow") as folder:
+        path = shell_file("bash", folder)
+        pathlib.Path(folder, "file with spaces").touch()
+        for words, wanted in {**ASKED, ("run", "-d", "fi"): {"file with spaces"}, ("run", "--", "basenam"): {"basename"}}.items():
+            script = (f'compopt() {{ :; }}; source "{path}"; COMP_WORDS=("$@"); COMP_CWORD={len(words)}; _towline; '
+                      'printf "%s\\n" "${COMPREPLY[@]}"')
+            done = t.run(["bash", "--norc", "-c", script, "bash", t.TOWLINE, *words], cwd=folder)
+            t.equal(set(done.stdout.splitlines()), wanted, f"{words} ({done.stderr})")
+
+
+@t.test()
+def fish_completes():
+    need("fish")
+    with tempfile.TemporaryDirectory(prefix="tow") as folder:
+        env = {**os.environ, "HOME": folder, "PATH": f"{t.TOWLINE.parent}:{os.environ['PATH']}"}
+        path = shell_file("fish", folder)
+        for words, wanted in {**ASKED, ("run", "--", "basenam"): {"basename"}}.items():
+            done = t.run(["fish", "--no-config", "-c", f'source "{path}"; complete -C "towline {" ".join(words)}"'], env=env)
+            t.equal({line.split("\t")[0] for line in done.stdout.splitlines()}, wanted, f"{words} ({done.stderr})")
+
+
+@t.test()
+def zsh_completes():
+    """What its completion functions are called with; they themselves need a terminal."""
+    need("zsh")
+    with tempfile.TemporaryDirectory(prefix="tow") as folder:
+        path = shell_file("zsh", folder)
+        for words, wanted in {("run", "-"): "describe --device", ("st",): "describe run:run a program on a GPU that is elsewhere",
+                              ("run", "-d", ""): "files", ("run", "--", "ls", "a"): "normal 2 ls a"}.items():
+            script = ('_describe() { print -l "describe ${(@P)^3}" }; _files() { print files }; '
+                      '_normal() { print normal $CURRENT $words }; words=("$@"); CURRENT=$#; '
+                      f'_towline() {{ source "{path}" }}; _towline')
+            done = t.run(["zsh", "-f", "-c", script, "zsh", t.TOWLINE, *words])
+            t.check(wanted in done.stdout.splitlines() and not done.stderr, f"{words}: {done.stdout}{done.stderr}")
+
+
+if __name__ == "__main__":
+    t.main()
