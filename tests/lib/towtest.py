@@ -392,6 +392,22 @@ def towline_run(address, command, timeout=60, env=None, preload=False):
     return run([TOWLINE, "run", "-s", address, "--", *before, *command], timeout, env=dict(os.environ, **(env or {})))
 
 
+@contextlib.contextmanager
+def held(server, mode, kind="unix", **env):
+    """A program (hold.c) that has a session; the process is the program itself. One that is to leave does so at the end of its input."""
+    program = build_c(ROOT / "tests" / "system" / "helpers" / "hold.c", ["-lcuda"], "hold")
+    process = subprocess.Popen([str(TOWLINE), "run", "-s", server.address(kind), "--", str(program), mode], text=True,
+                               stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env={**os.environ, **env})
+    try:
+        line = process.stdout.readline()
+        check(line == "ready\n", f"hold {mode} said {line!r} {process.stderr.read() if not line else ''}")
+        yield process
+    finally:
+        if process.poll() is None:
+            process.kill()
+        process.communicate()
+
+
 def clean_environment(**more):
     """This environment without what chooses a server."""
     env = {key: value for key, value in os.environ.items()

@@ -398,26 +398,12 @@ def a_false_server_is_noticed():
         thread.join(20 * t.SLOW)
 
 
-@contextlib.contextmanager
-def held(server, text):
-    """A program with a session of that token."""
-    program = t.build_c(HOLD, ["-lcuda"], "hold")
-    process = subprocess.Popen([str(t.TOWLINE), "run", "-s", server.address("tcp"), "--", str(program), "poll"], text=True,
-                               stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=dict(os.environ, TOWLINE_TOKEN=text))
-    try:
-        t.equal(process.stdout.readline(), "ready\n", "what hold says")
-        yield process
-    finally:
-        process.kill()
-        process.communicate()
-
-
 @t.test(60)
 def a_revoked_token_ends_what_runs_with_it():
     with demanding() as server:
         gone, stays = create(server), create(server, "bob")
 
-        with held(server, gone) as first, held(server, stays) as second, Raw(server) as half:
+        with t.held(server, "poll", "tcp", TOWLINE_TOKEN=gone) as first, t.held(server, "poll", "tcp", TOWLINE_TOKEN=stays) as second, Raw(server) as half:
             # Each sees its own, the administrator both.
             for text in (gone, stays):
                 found = json.loads(status(server, text).stdout)[0]["report"]
@@ -438,7 +424,7 @@ def a_revoked_token_ends_though_others_log_in():
     """Whoever logs in first sees that the file is another: it must not be forgotten then."""
     with demanding() as server:
         gone, stays = create(server), create(server, "bob")
-        with held(server, gone) as client:
+        with t.held(server, "poll", "tcp", TOWLINE_TOKEN=gone) as client:
             t.equal(token(server, "revoke", gone.split("-")[1]).returncode, 0, "towlined token revoke")
             begin = time.monotonic()
             while client.poll() is None:
@@ -456,7 +442,7 @@ def tokens_that_are_not_needed_any_more_end_nothing():
         server.flags.append(f"--token-file={server.folder / 'tokens'}")
         with server:
             text = create(server)
-            with held(server, text) as client, Raw(server) as half:
+            with t.held(server, "poll", "tcp", TOWLINE_TOKEN=text) as client, Raw(server) as half:
                 proof = half.proof(text, half.challenge())
                 config.write_text("")
                 server.process.send_signal(signal.SIGHUP)

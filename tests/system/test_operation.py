@@ -14,7 +14,6 @@ import signal
 import socket
 import stat
 import struct
-import subprocess
 import sys
 import tempfile
 import time
@@ -28,22 +27,6 @@ ALL = ("plain", "asan", "tsan")
 STATUS, REFUSE, REPORT = 0xF00C, 0xF002, 0xF00D
 END, DRAIN = 4, 8
 BEGIN = "import ctypes as c; print(c.CDLL('libcuda.so.1').cuInit(0))"
-
-
-@contextlib.contextmanager
-def held(server, mode, kind="unix", **env):
-    """A program (hold.c) that has a session; what it wrote is in .out and .err once it was awaited by `end`."""
-    program = t.build_c(HELPERS / "hold.c", ["-lcuda"], "hold")
-    process = subprocess.Popen([str(t.TOWLINE), "run", "-s", server.address(kind), "--", str(program), mode],
-                               stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env={**os.environ, **env})
-    try:
-        line = process.stdout.readline()
-        t.check(line == "ready\n", f"hold {mode} said {line!r} {process.stderr.read() if not line else ''}")
-        yield process
-    finally:
-        if process.poll() is None:
-            process.kill()
-        process.communicate()
 
 
 def told(client, sentence, what):
@@ -65,7 +48,7 @@ def only_session(server):
 
 
 def ended_in(mode, kind):
-    with t.Server() as server, held(server, mode, kind) as client:
+    with t.Server() as server, t.held(server, mode, kind) as client:
         number = only_session(server)["id"]
         done = end(server.address(), number)
         t.equal((done.returncode, done.stderr), (0, ""), "towline end")
@@ -85,7 +68,7 @@ for _mode in ("poll", "launch", "copy", "spin"):
 
 @t.test(60)
 def a_session_whose_worker_stands_still_is_ended():
-    with t.Server() as server, held(server, "poll") as client:
+    with t.Server() as server, t.held(server, "poll") as client:
         session = only_session(server)
         os.kill(session["worker_pid"], signal.SIGSTOP)
         t.equal(end(server.address(), session["id"]).returncode, 0, "towline end")
@@ -98,7 +81,7 @@ def a_session_whose_worker_stands_still_is_ended():
 @t.test(60)
 def sessions_are_not_ended_over_a_network():
     """An address has many users: whoever comes from there is not known."""
-    with t.Server() as server, held(server, "poll", "tcp") as client:
+    with t.Server() as server, t.held(server, "poll", "tcp") as client:
         number = only_session(server)["id"]
         said = [end(server.address("tcp"), wanted).stderr.split("refuses: ")[-1] for wanted in (number, number + 7)]
         t.equal(said[0], said[1], "what is said of a session that is there, and of one that is not")
@@ -135,7 +118,7 @@ def sessions_of_other_users_are_not_ended():
             finally:
                 os.seteuid(0)
             return connection
-        with held(server, "poll") as client:
+        with t.held(server, "poll") as client:
             number = only_session(server)["id"]
             said = [ask(connect(user), END, wanted) for user in (1000, 65534) for wanted in (number, number + 7)]
             t.equal({kind for kind, _ in said}, {REFUSE}, "what others get")
@@ -149,7 +132,7 @@ def sessions_of_other_users_are_not_ended():
 def root_elsewhere(*namespaces):
     if os.geteuid() != 0 or t.run(["unshare", *namespaces, "true"]).returncode != 0:
         raise t.Skip(f"namespaces of its own cannot be had (unshare {' '.join(namespaces)})")
-    with t.Server() as server, held(server, "poll") as client:
+    with t.Server() as server, t.held(server, "poll") as client:
         number = only_session(server)["id"]
         done = t.run(["unshare", *namespaces, t.TOWLINE, "end", "-s", server.address(), number])
         t.check(done.returncode == 1 and "you have no session" in done.stderr, f"towline end: {done}")
@@ -174,7 +157,7 @@ def root_of_another_user_namespace_does_not_rule():
 @t.test(60)
 def towlined_drain_ends_with_the_last_session():
     with t.Server() as server:
-        with held(server, "leave") as client:
+        with t.held(server, "leave") as client:
             t.equal(ask(socket.create_connection(("127.0.0.1", server.port())), DRAIN)[0], REFUSE, "what a peer on a network gets")
             t.check("draining" not in server.status(), "it is being drained")
             done = t.run([t.TOWLINED, "drain", f"--listen={server.address('tcp')}", f"--listen={server.address()}"])
@@ -194,7 +177,7 @@ def root_rules_a_server_that_has_no_capabilities():
         raise t.Skip("setpriv, which needs root, is how capabilities are dropped")
     server = t.Server()
     server.limit = ["setpriv", "--bounding-set=-all"]
-    with server, held(server, "poll") as client:
+    with server, t.held(server, "poll") as client:
         t.equal(end(server.address(), only_session(server)["id"]).returncode, 0, "towline end")
         told(client, "has ended this session: user 0 asked for it", "a session that root ended")
         done = t.run([t.TOWLINED, "drain", f"--listen={server.address()}"])
@@ -214,7 +197,7 @@ def towlined_drain_says_what_is_wrong():
 @t.test(60)
 def sigterm_lets_programs_end():
     with t.Server("--grace=3600") as server:
-        with held(server, "leave") as client:
+        with t.held(server, "leave") as client:
             server.process.send_signal(signal.SIGTERM)
             t.wait_until(lambda: "is being shut down" in server.log(), 5, "the server was told")
             refused = t.towline_run(server.address("tcp"), ["python3", "-c", BEGIN])
@@ -225,7 +208,7 @@ def sigterm_lets_programs_end():
 
 
 def shut_down(grace, kind, signals, group=False):
-    with t.Server(f"--grace={grace}") as server, held(server, "poll", kind) as client:
+    with t.Server(f"--grace={grace}") as server, t.held(server, "poll", kind) as client:
         workers = server.workers()
         for i, number in enumerate(signals):
             if i > 0:
@@ -262,7 +245,7 @@ def a_mistake_in_the_file_keeps_the_settings():
     with tempfile.TemporaryDirectory() as folder:
         config = pathlib.Path(folder) / "towlined.conf"
         config.write_text("max-sessions = 7\n")
-        with t.Server(f"--config={config}") as server, held(server, "poll") as client:
+        with t.Server(f"--config={config}") as server, t.held(server, "poll") as client:
             config.write_text("max-sessions = 9\n\nlanes = many\n")
             server.process.send_signal(signal.SIGHUP)
             t.wait_until(lambda: f"{config}:3: lanes = many" in server.log(), 5, "line and name of the mistake")
@@ -277,7 +260,7 @@ def a_mistake_in_the_file_keeps_the_settings():
 
 def stand_still(mode, kind, client_dies=False):
     """Stopped, a worker tells nobody anything: the listener has it go on for a moment, to tell its program why it ends."""
-    with t.Server("--watchdog=5") as server, held(server, mode, kind) as client:
+    with t.Server("--watchdog=5") as server, t.held(server, mode, kind) as client:
         session = only_session(server)
         os.kill(session["worker_pid"], signal.SIGSTOP)
         start = time.monotonic()
@@ -318,7 +301,7 @@ def an_idle_worker_that_stands_still_is_replaced():
 
 @t.test(120)
 def a_long_kernel_does_not_stand_still():
-    with t.Server("--watchdog=5") as server, held(server, "spin") as client:
+    with t.Server("--watchdog=5") as server, t.held(server, "spin") as client:
         goes_on(server, client, 12)
         t.check("has not answered" not in server.log(), server.log())
 
@@ -330,7 +313,7 @@ def a_worker_that_a_debugger_has_is_not_ended():
     libc = ctypes.CDLL(None, use_errno=True)
     libc.ptrace.argtypes = [ctypes.c_long, ctypes.c_long, ctypes.c_void_p, ctypes.c_void_p]
     libc.ptrace.restype = ctypes.c_long
-    with t.Server("--watchdog=5", "--walls=0") as server, held(server, "poll") as client:
+    with t.Server("--watchdog=5", "--walls=0") as server, t.held(server, "poll") as client:
         worker = only_session(server)["worker_pid"]
         threads = [int(path.name) for path in pathlib.Path(f"/proc/{worker}/task").iterdir()]
         if libc.ptrace(seize, threads[0], None, None) != 0:
@@ -350,7 +333,7 @@ def a_worker_that_a_debugger_has_is_not_ended():
 
 @t.test(120)
 def without_a_watchdog_nobody_is_ended():
-    with t.Server("--watchdog=0") as server, held(server, "poll") as client:
+    with t.Server("--watchdog=0") as server, t.held(server, "poll") as client:
         worker = only_session(server)["worker_pid"]
         os.kill(worker, signal.SIGSTOP)
         goes_on(server, client, 4)
@@ -366,13 +349,13 @@ def goes_on(server, client, seconds):
 
 @t.test(60, trees=ALL)
 def a_long_kernel_is_no_silence():
-    with t.Server("--heartbeat=5") as server, held(server, "spin", "tcp") as client:
+    with t.Server("--heartbeat=5") as server, t.held(server, "spin", "tcp") as client:
         goes_on(server, client, 12)
 
 
 @t.test(60)
 def a_program_that_makes_no_calls_keeps_its_session():
-    with t.Server("--heartbeat=5") as server, held(server, "leave", "tcp") as client:
+    with t.Server("--heartbeat=5") as server, t.held(server, "leave", "tcp") as client:
         goes_on(server, client, 12)
         client.communicate(timeout=60 * t.SLOW)
         t.equal(client.returncode, 0, "the program's exit code")
@@ -386,7 +369,7 @@ def unsent(server):
 
 @t.test(120)
 def a_program_that_is_stopped_keeps_its_session():
-    with t.Server("--heartbeat=5", "--lanes=0") as server, held(server, "fetch", "tcp") as client:
+    with t.Server("--heartbeat=5", "--lanes=0") as server, t.held(server, "fetch", "tcp") as client:
         def stopped_in_a_copy():
             os.kill(client.pid, signal.SIGCONT)
             time.sleep(0.05)
@@ -423,7 +406,7 @@ def idle_times(pid, port):
 @t.test(60)
 def the_heartbeat_is_that_of_all_connections():
     # Without walls: an ordinary user cannot look into a worker.
-    with t.Server("--heartbeat=300", "--walls=0") as server, held(server, "copy", "tcp", TOWLINE_LANES="4") as client:
+    with t.Server("--heartbeat=300", "--walls=0") as server, t.held(server, "copy", "tcp", TOWLINE_LANES="4") as client:
         for pid in (client.pid, only_session(server)["worker_pid"]):
             t.wait_until(lambda: len(idle_times(pid, server.port())) > 3 and set(idle_times(pid, server.port())) == {120}, 20,
                          "all of several connections have two fifths of the heartbeat")
@@ -479,7 +462,7 @@ def strangers_do_not_learn_why_a_worker_fails():
 @t.test(60)
 def a_program_that_ends_says_for_whom_it_waits():
     """The listener stands still, so nobody tells that the worker is gone: after 3 of the 10 s there is a word, and it is true."""
-    with t.Server() as server, held(server, "exit", TOWLINE_TRANSPORT="unix") as client:
+    with t.Server() as server, t.held(server, "exit", TOWLINE_TRANSPORT="unix") as client:
         worker = only_session(server)["worker_pid"]
         os.kill(server.process.pid, signal.SIGSTOP)
         try:

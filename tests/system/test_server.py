@@ -24,29 +24,13 @@ HELPERS = t.ROOT / "tests" / "system" / "helpers"
 ALL = ("plain", "asan", "tsan")
 
 
-@contextlib.contextmanager
-def held(server, mode, kind="unix"):
-    """A client that holds a session; the process is the program itself. One that is to leave does so at the end of its input."""
-    program = t.build_c(HELPERS / "hold.c", ["-lcuda"], "hold")
-    process = subprocess.Popen([str(t.TOWLINE), "run", "-s", server.address(kind), "--", str(program), mode],
-                               stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    try:
-        line = process.stdout.readline()
-        t.check(line == "ready\n", f"hold {mode} said {line!r} {process.stderr.read() if not line else ''}")
-        yield process
-    finally:
-        if process.poll() is None:
-            process.kill()
-        process.communicate()
-
-
 def sessions(server):
     return server.status()["sessions"]
 
 
 @t.test(trees=ALL)
 def status_shows_a_session():
-    with t.Server() as server, held(server, "poll") as client:
+    with t.Server() as server, t.held(server, "poll") as client:
         session = sessions(server)[0]
         t.equal(session["client_pid"], client.pid, "the client's process")
         t.check("hold" in session["client"], f"the client's name: {session}")
@@ -134,7 +118,7 @@ HELD = {"copy": 64 << 20, "poll": 256 << 20, "spin": 0}  # what hold.c has writt
 def kill_client(mode, kind):
     with t.Server(*t.SEEN) as server:
         before = server.settled()
-        with held(server, mode, kind) as client:
+        with t.held(server, mode, kind) as client:
             worker = sessions(server)[0]["worker_pid"]
             # Only when a first copy has been made is it in the midst of one.
             t.wait_until(lambda: server.resident() >= before + HELD[mode], 20, f"the server holds {HELD[mode] >> 20} MiB more")
@@ -150,7 +134,7 @@ for _mode in ("copy", "poll", "spin"):
 
 
 def kill_worker(mode, kind):
-    with t.Server() as server, held(server, "poll", kind) as other, held(server, mode, kind) as client:
+    with t.Server() as server, t.held(server, "poll", kind) as other, t.held(server, mode, kind) as client:
         worker = next(s["worker_pid"] for s in sessions(server) if s["client_pid"] == client.pid)
         start = time.monotonic()
         os.kill(worker, signal.SIGKILL)
@@ -278,7 +262,7 @@ def memory_is_free_again():
     """After a program that ends by itself and frees nothing."""
     with t.Server(*t.SEEN) as server:
         before = server.settled()
-        with held(server, "leave") as client:
+        with t.held(server, "leave") as client:
             session = sessions(server)[0]
             t.check(session["memory"] >= HELD["poll"], f"the memory on the books: {session}")
             t.check(server.resident() >= before + HELD["poll"], "the memory is not seen: nothing can be shown")
@@ -294,7 +278,7 @@ FULL = (("tcp", "auto"), ("unix", "unix"), ("unix", "auto"), ("unix", "shm"), ("
 def full_server_refuses_with_a_sentence():
     """After it was tried again for 20 s."""
     program = t.build_c(HELPERS / "hold.c", ["-lcuda"], "hold")
-    with t.Server("--max-sessions=1") as server, held(server, "poll"), concurrent.futures.ThreadPoolExecutor(len(FULL)) as pool:
+    with t.Server("--max-sessions=1") as server, t.held(server, "poll"), concurrent.futures.ThreadPoolExecutor(len(FULL)) as pool:
         def run(kind, wish):
             return t.towline_run(server.address(kind), [program, "free"], 100, env={"TOWLINE_TRANSPORT": wish})
         runs = {how: pool.submit(run, *how) for how in FULL}
@@ -309,7 +293,7 @@ def a_program_waits_for_a_full_server():
     begin = "import ctypes as c; cu = c.CDLL('libcuda.so.1'); print('begun', cu.cuInit(0))"
     for kind, wish in FULL[::2]:
         with t.Server("--max-sessions=1") as server:
-            with held(server, "poll"):
+            with t.held(server, "poll"):
                 program = subprocess.Popen([str(t.TOWLINE), "run", "-s", server.address(kind), "--", "python3", "-c", begin],
                                            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
                                            env=dict(os.environ, TOWLINE_TRANSPORT=wish))
@@ -323,7 +307,7 @@ def a_program_waits_for_a_full_server():
 def workers_wait_ahead():
     with t.Server("--idle-workers=2") as server:
         t.wait_until(lambda: server.status()["workers"]["idle"] == 2, 10, "two workers are idle")
-        with held(server, "poll"):
+        with t.held(server, "poll"):
             t.wait_until(lambda: server.status()["workers"]["idle"] == 2, 10, "two workers are idle again")
 
 
@@ -373,7 +357,7 @@ def broken_hello_is_refused_or_closed():
 
 @t.test(trees=ALL)
 def sigterm_ends_everything():
-    with t.Server() as server, held(server, "poll") as client:
+    with t.Server() as server, t.held(server, "poll") as client:
         workers = server.workers()
         t.check(workers, "there are no workers")
         t.equal(server.stop(), 0, "the exit code")
@@ -387,7 +371,7 @@ def sigterm_ends_everything():
 def a_server_that_is_drained_ends_with_its_last_session():
     begin = "import ctypes as c; print(c.CDLL('libcuda.so.1').cuInit(0))"
     with t.Server() as server:
-        with held(server, "leave") as client:
+        with t.held(server, "leave") as client:
             for worker in server.workers():  # a signal to the whole unit or job reaches them too
                 os.kill(worker, signal.SIGUSR1)
             server.process.send_signal(signal.SIGUSR1)

@@ -2,7 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Whose a session is: what status, log and audit say of it, and who sees it."""
 
-import contextlib
 import json
 import os
 import pathlib
@@ -10,7 +9,6 @@ import re
 import signal
 import socket
 import struct
-import subprocess
 import sys
 import tempfile
 
@@ -28,19 +26,6 @@ BEGIN = "import ctypes as c; print(c.CDLL('libcuda.so.1').cuInit(0))"
 def program(server):
     done = t.towline_run(server.address(), [sys.executable, "-c", BEGIN], preload=True)
     t.equal(done.stdout, "0\n", f"cuInit ({done.stderr})")
-
-
-@contextlib.contextmanager
-def held(server, hold, **env):
-    """A program with a session over tcp."""
-    process = subprocess.Popen([str(t.TOWLINE), "run", "-s", server.address("tcp"), "--", str(hold), "poll"], text=True,
-                               stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env={**os.environ, **env})
-    try:
-        t.equal(process.stdout.readline(), "ready\n", "what hold says")
-        yield process
-    finally:
-        process.kill()
-        process.communicate()
 
 
 def audits(server):
@@ -128,11 +113,10 @@ def a_token_names_tenant_and_class():
     server = t.Server("--require-token", "--log-format=json")
     tokens = server.folder / "tokens"
     server.flags.append(f"--token-file={tokens}")
-    hold = t.build_c(t.ROOT / "tests" / "system" / "helpers" / "hold.c", ["-lcuda"], "hold")
     with server:
         words = ["token", "create", "--user", "ann", "--class", "night", "--token-file", tokens]
         secret = t.run([t.TOWLINED, *words]).stdout.strip()
-        with held(server, hold, TOWLINE_TOKEN=secret):
+        with t.held(server, "poll", "tcp", TOWLINE_TOKEN=secret):
             session = server.status()["sessions"][0]
             t.equal((session["tenant"], session["class"]), ("ann (token)", "night"), "whose session it is")
             table = t.run([t.TOWLINE, "status", "-s", server.address()]).stdout

@@ -201,3 +201,13 @@ int lines_open_fds(void)
     closedir(dir);
     return count;
 }
+
+const struct tow_tls_lib *lines_tls_lib(void)
+{
+    const struct tow_tls_lib *lib;
+    char why[TOW_WHY_MAX] = "";
+    if (tow_tls_lib(&lib, why, sizeof why) < 0) {
+        fail_msg("%s", why);
+    }
+    return lib;
+}

@@ -38,4 +38,8 @@ void lines_bytes(uint64_t seed, uint64_t at, uint8_t *ret_bytes, size_t n);
 
 int lines_open_fds(void);
 
+/* OpenSSL; the test fails without it. */
+struct tow_tls_lib;
+const struct tow_tls_lib *lines_tls_lib(void);
+
 #endif

@@ -39,16 +39,6 @@ __attribute__((visibility("default"))) int SSL_CIPHER_find(void)
 
 static const struct tow_grant grant = {"one session's id", "a secret of thirty-two bytes...."};
 
-static const struct tow_tls_lib *get_lib(void)
-{
-    const struct tow_tls_lib *lib;
-    char why[TOW_WHY_MAX] = "";
-    if (tow_tls_lib(&lib, why, sizeof why) < 0) {
-        fail_msg("%s", why);
-    }
-    return lib;
-}
-
 static void socket_pair(int ret[2])
 {
     assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ret), 0);
@@ -417,7 +407,7 @@ static void a_replay_is_refused(void **state)
 
 static void a_record_opens_once_and_only_as_it_was(void **state)
 {
-    const struct tow_tls_lib *lib = get_lib();
+    const struct tow_tls_lib *lib = lines_tls_lib();
     uint8_t secret[TOW_TLS_SECRET] = {7}, record[256], copy[256], plain[256];
     struct tow_tls_key seals, opens;
     size_t n;
@@ -454,7 +444,7 @@ static void a_record_opens_once_and_only_as_it_was(void **state)
 /* This thread's list of errors is the program's too. */
 static void the_programs_errors_stay(void **state)
 {
-    const struct tow_tls_lib *lib = get_lib();
+    const struct tow_tls_lib *lib = lines_tls_lib();
     void (*new_error)(void) = (void (*)(void))(uintptr_t)dlsym(lib->crypto_library, "ERR_new");
     void (*set_error)(int, int, const char *, ...) = (void (*)(int, int, const char *, ...))(
         uintptr_t)dlsym(lib->crypto_library, "ERR_set_error");
@@ -494,7 +484,7 @@ static unsigned char *failing_mac(OSSL_LIB_CTX *context, const char *name, const
 /* Wherever it failed, no number is used twice with a key: nothing more is sealed. */
 static void a_key_that_could_not_be_changed_is_dead(void **state)
 {
-    struct tow_tls_lib lib = *get_lib();
+    struct tow_tls_lib lib = *lines_tls_lib();
     uint8_t secret[TOW_TLS_SECRET] = {7}, record[256];
     const struct iovec part = {secret, sizeof secret};
     real_mac = lib.EVP_Q_mac;
@@ -522,7 +512,7 @@ static int failing_update(EVP_CIPHER_CTX *context, unsigned char *to, int *ret_s
 /* The peer reads the end, and nothing of what was sealed before. */
 static void nothing_is_sent_behind_a_failed_seal(void **state)
 {
-    struct tow_tls_lib *lib = (struct tow_tls_lib *)(uintptr_t)get_lib();
+    struct tow_tls_lib *lib = (struct tow_tls_lib *)(uintptr_t)lines_tls_lib();
     int fds[2];
     struct end client, server;
     static uint8_t bytes[100000];
@@ -559,9 +549,9 @@ static void keys_are_those_of_the_standard(void **state)
     static const uint8_t iv[12] = {0xcf, 0x78, 0x2b, 0x88, 0xdd, 0x83,
                                    0x54, 0x9a, 0xad, 0xf1, 0xe9, 0x84};
     uint8_t got[32];
-    assert_int_equal(tow_tls_expand(get_lib(), secret, "key", got, sizeof key), 0);
+    assert_int_equal(tow_tls_expand(lines_tls_lib(), secret, "key", got, sizeof key), 0);
     assert_memory_equal(got, key, sizeof key);
-    assert_int_equal(tow_tls_expand(get_lib(), secret, "iv", got, sizeof iv), 0);
+    assert_int_equal(tow_tls_expand(lines_tls_lib(), secret, "iv", got, sizeof iv), 0);
     assert_memory_equal(got, iv, sizeof iv);
 }
 
@@ -651,7 +641,7 @@ static struct {
 
 static int peer_find(SSL *ssl, const unsigned char *id, size_t id_size, SSL_SESSION **ret_session)
 {
-    const struct tow_tls_lib *lib = get_lib();
+    const struct tow_tls_lib *lib = lines_tls_lib();
     static const unsigned char number[2] = {0x13, 0x01};
     SSL_SESSION *session = lib->SSL_SESSION_new();
     if (id_size != sizeof grant.id || memcmp(id, grant.id, id_size) != 0 ||
@@ -667,7 +657,7 @@ static int peer_find(SSL *ssl, const unsigned char *id, size_t id_size, SSL_SESS
 /* Sends back what comes, and asks for a new key now and then. */
 static void *peer_run(void *arg)
 {
-    const struct tow_tls_lib *lib = get_lib();
+    const struct tow_tls_lib *lib = lines_tls_lib();
     SSL_CTX *context = lib->SSL_CTX_new_ex(lib->context, NULL, lib->TLS_method());
     lib->SSL_CTX_set_psk_find_session_callback(context, peer_find);
     lib->SSL_CTX_set_num_tickets(context, 0);
@@ -694,7 +684,7 @@ static void *peer_run(void *arg)
 static void openssl_itself_understands_a_line(void **state)
 {
     enum { ROUNDS = 60, SIZE = 70000 };
-    const struct tow_tls_lib *lib = get_lib();
+    const struct tow_tls_lib *lib = lines_tls_lib();
     peer_calls.read = (int (*)(SSL *, void *, int))(uintptr_t)dlsym(lib->ssl_library, "SSL_read");
     peer_calls.write =
         (int (*)(SSL *, const void *, int))(uintptr_t)dlsym(lib->ssl_library, "SSL_write");
@@ -899,7 +889,7 @@ static int with_configuration(void)
     bool ours = take_text(server, question);
     tow_line_close(client);
     tow_line_close(server);
-    const struct tow_tls_lib *lib = get_lib();
+    const struct tow_tls_lib *lib = lines_tls_lib();
     SSL_CTX *context = lib->SSL_CTX_new_ex(NULL, NULL, lib->TLS_method());
     bool theirs = context != NULL &&
                   lib->SSL_CTX_ctrl(context, GET_MIN_VERSION, 0, NULL) == TLS_1_2 &&

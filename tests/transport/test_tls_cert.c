@@ -20,16 +20,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-static const struct tow_tls_lib *get_lib(void)
-{
-    const struct tow_tls_lib *lib;
-    char why[TOW_WHY_MAX] = "";
-    if (tow_tls_lib(&lib, why, sizeof why) < 0) {
-        fail_msg("%s", why);
-    }
-    return lib;
-}
-
 static const char *in_folder(char path[PATH_MAX], const char *name)
 {
     snprintf(path, PATH_MAX, "%s/%s", lines_folder(), name);
@@ -45,8 +35,8 @@ static SSL_CTX *serve(const char *path, struct tow_tls_print *ret_print)
 {
     char why[TOW_WHY_MAX] = "";
     SSL_CTX *context = NULL;
-    if (tow_tls_cert_make(get_lib(), path, why, sizeof why) < 0 ||
-        tow_tls_cert_serve(get_lib(), path, path, why, sizeof why, &context, ret_print) < 0) {
+    if (tow_tls_cert_make(lines_tls_lib(), path, why, sizeof why) < 0 ||
+        tow_tls_cert_serve(lines_tls_lib(), path, path, why, sizeof why, &context, ret_print) < 0) {
         fail_msg("%s", why);
     }
     return context;
@@ -66,8 +56,8 @@ static void *end_run(void *arg)
 {
     struct end *end = arg;
     const char *reason = NULL;
-    end->error = tow_tls_shake(get_lib(), end->fd, &end->by, tow_time_deadline(20 * TOW_TIME_S),
-                               &reason, &end->shaken);
+    end->error = tow_tls_shake(lines_tls_lib(), end->fd, &end->by,
+                               tow_time_deadline(20 * TOW_TIME_S), &reason, &end->shaken);
     shutdown(end->fd, SHUT_WR);
     return NULL;
 }
@@ -80,7 +70,7 @@ static int shake(SSL_CTX *server_context, struct tow_tls_trust *trust, const cha
     int fds[2];
     SSL_CTX *context = NULL;
     assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, fds), 0);
-    int error = tow_tls_cert_trust(get_lib(), trust, why, sizeof why, &context);
+    int error = tow_tls_cert_trust(lines_tls_lib(), trust, why, sizeof why, &context);
     if (error < 0) {
         fail_msg("%s", why);
     }
@@ -91,7 +81,7 @@ static int shake(SSL_CTX *server_context, struct tow_tls_trust *trust, const cha
     pthread_join(server.thread, NULL);
     close(fds[0]);
     close(fds[1]);
-    get_lib()->SSL_CTX_free(context);
+    lines_tls_lib()->SSL_CTX_free(context);
     if (client.error == 0) {
         assert_int_equal(server.error, 0);
         if (memcmp(client.shaken.binding, server.shaken.binding, TOW_TLS_BINDING) != 0) {
@@ -108,12 +98,12 @@ static void a_made_key_stays_and_is_the_owners(void **state)
     struct stat file;
     in_folder(folder, "made");
     in_folder(path, "made/tls.pem"); /* with its folder */
-    get_lib()->SSL_CTX_free(serve(path, &first));
+    lines_tls_lib()->SSL_CTX_free(serve(path, &first));
     assert_int_equal(stat(path, &file), 0);
     assert_int_equal(file.st_mode & 0777, 0600);
     assert_int_equal(stat(folder, &file), 0);
     assert_int_equal(file.st_mode & 0777, 0700);
-    get_lib()->SSL_CTX_free(serve(path, &second));
+    lines_tls_lib()->SSL_CTX_free(serve(path, &second));
     assert_memory_equal(&first, &second, sizeof first);
 }
 
@@ -132,8 +122,8 @@ static void another_key_is_another_server(void **state)
     struct tow_tls_trust anyone = {.pin = NULL}; /* who asks which key it is */
     assert_int_equal(shake(server, &anyone, NULL), 0);
     assert_memory_equal(&anyone.seen, &right, sizeof right);
-    get_lib()->SSL_CTX_free(server);
-    get_lib()->SSL_CTX_free(other);
+    lines_tls_lib()->SSL_CTX_free(server);
+    lines_tls_lib()->SSL_CTX_free(other);
 }
 
 /* The certificate is public: who shows it must have its key. */
@@ -142,10 +132,11 @@ static void a_certificate_without_its_key_is_refused(void **state)
     char right[PATH_MAX], wrong[PATH_MAX], why[TOW_WHY_MAX] = "";
     struct tow_tls_print print;
     SSL_CTX *context;
-    get_lib()->SSL_CTX_free(serve(in_folder(right, "one.pem"), &print));
-    get_lib()->SSL_CTX_free(serve(in_folder(wrong, "two.pem"), &print));
-    assert_int_equal(tow_tls_cert_serve(get_lib(), right, wrong, why, sizeof why, &context, &print),
-                     -EINVAL);
+    lines_tls_lib()->SSL_CTX_free(serve(in_folder(right, "one.pem"), &print));
+    lines_tls_lib()->SSL_CTX_free(serve(in_folder(wrong, "two.pem"), &print));
+    assert_int_equal(
+        tow_tls_cert_serve(lines_tls_lib(), right, wrong, why, sizeof why, &context, &print),
+        -EINVAL);
     assert_non_null(strstr(why, "has no key"));
 }
 
@@ -154,7 +145,7 @@ static void authorities_and_names_are_looked_at(void **state)
     char path[PATH_MAX], other[PATH_MAX];
     struct tow_tls_print print;
     SSL_CTX *server = serve(in_folder(path, "own.pem"), &print);
-    get_lib()->SSL_CTX_free(serve(in_folder(other, "foreign.pem"), &print));
+    lines_tls_lib()->SSL_CTX_free(serve(in_folder(other, "foreign.pem"), &print));
     /* One that signed itself is its own authority; its name is "towlined". */
     struct tow_tls_trust trust = {.authorities = path};
     assert_int_equal(shake(server, &trust, "towlined"), 0);
@@ -165,7 +156,7 @@ static void authorities_and_names_are_looked_at(void **state)
     struct tow_tls_trust foreign = {.authorities = other};
     assert_int_equal(shake(server, &foreign, "towlined"), -EACCES);
     assert_non_null(foreign.doubt);
-    get_lib()->SSL_CTX_free(server);
+    lines_tls_lib()->SSL_CTX_free(server);
 }
 
 static void files_that_are_none_are_sentences(void **state)
@@ -174,25 +165,27 @@ static void files_that_are_none_are_sentences(void **state)
     struct tow_tls_print print;
     SSL_CTX *context;
     struct tow_tls_trust trust = {.authorities = path};
-    get_lib()->SSL_CTX_free(serve(in_folder(path, "readable.pem"), &print));
+    lines_tls_lib()->SSL_CTX_free(serve(in_folder(path, "readable.pem"), &print));
     assert_int_equal(chmod(path, 0604), 0);
-    assert_int_equal(tow_tls_cert_serve(get_lib(), path, path, why, sizeof why, &context, &print),
-                     -EPERM);
+    assert_int_equal(
+        tow_tls_cert_serve(lines_tls_lib(), path, path, why, sizeof why, &context, &print), -EPERM);
     assert_non_null(strstr(why, "chmod 600"));
     in_folder(missing, "missing.pem");
     assert_int_equal(
-        tow_tls_cert_serve(get_lib(), missing, missing, why, sizeof why, &context, &print),
+        tow_tls_cert_serve(lines_tls_lib(), missing, missing, why, sizeof why, &context, &print),
         -ENOENT);
     assert_non_null(strstr(why, "cannot be read"));
     in_folder(path, "text.pem");
     write_text(path, "nothing that could be read\n");
-    assert_int_equal(tow_tls_cert_serve(get_lib(), path, path, why, sizeof why, &context, &print),
-                     -EINVAL);
+    assert_int_equal(
+        tow_tls_cert_serve(lines_tls_lib(), path, path, why, sizeof why, &context, &print),
+        -EINVAL);
     assert_non_null(strstr(why, "no certificate"));
-    assert_int_equal(tow_tls_cert_trust(get_lib(), &trust, why, sizeof why, &context), -EINVAL);
+    assert_int_equal(tow_tls_cert_trust(lines_tls_lib(), &trust, why, sizeof why, &context),
+                     -EINVAL);
     assert_non_null(strstr(why, "no certificates"));
     in_folder(path, "text.pem/below");
-    assert_true(tow_tls_cert_make(get_lib(), path, why, sizeof why) < 0);
+    assert_true(tow_tls_cert_make(lines_tls_lib(), path, why, sizeof why) < 0);
     assert_non_null(strstr(why, "cannot be written"));
 }
 
@@ -272,7 +265,7 @@ static size_t record_hello(const struct tow_grant *grant, uint8_t *ret_bytes, si
     SSL_CTX *context = NULL;
     assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, fds), 0);
     if (grant == NULL) {
-        assert_int_equal(tow_tls_cert_trust(get_lib(), &trust, why, sizeof why, &context), 0);
+        assert_int_equal(tow_tls_cert_trust(lines_tls_lib(), &trust, why, sizeof why, &context), 0);
     }
     client = (struct end){.fd = fds[1], .by = {.context = context, .grant = grant}};
     assert_int_equal(tow_thread_start("end", end_run, &client, &client.thread), 0);
@@ -281,7 +274,7 @@ static size_t record_hello(const struct tow_grant *grant, uint8_t *ret_bytes, si
     pthread_join(client.thread, NULL);
     close(fds[1]);
     if (context != NULL) {
-        get_lib()->SSL_CTX_free(context);
+        lines_tls_lib()->SSL_CTX_free(context);
     }
     assert_true(n > 5);
     return (size_t)n;
