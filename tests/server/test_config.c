@@ -185,6 +185,32 @@ static void worker_gets_the_same_settings(void **state)
     assert_int_equal(tows_config_worker_args(&config, text, 20, args), -E2BIG);
 }
 
+static void users_are_a_range_or_none(void **state)
+{
+    static struct tows_config config, worker;
+    static const char *const wrong[] = {
+        "5",        "5:",           "0:10000",          ":10000",
+        "5:9999",   "-5:10000",     "4294967295:10000", "5:4294967295",
+        "5:10000x", "5:10000:10000"};
+    char why[512] = "", text[4096], flag[64];
+    char *args[TOW_CONFIG_ARGS_MAX + 2] = {(char *)"towlined", (char *)"--worker"};
+    static const char *const right[] = {"--tenant-users=0", "--tenant-users=5:10000",
+                                        "--tenant-users=4294957295:10000"};
+    for (size_t i = 0; i < sizeof right / sizeof *right; i++) {
+        assert_int_equal(LOAD(&config, why, right[i]), TOW_CONFIG_GO);
+        int count = tows_config_worker_args(&config, text, sizeof text, args + 2);
+        assert_int_equal(tows_config_load(count + 2, args, &worker, why, sizeof why),
+                         TOW_CONFIG_GO);
+        assert_memory_equal(&worker.tenant_users, &config.tenant_users, sizeof config.tenant_users);
+        assert_int_equal(config.tenant_users.count, i == 0 ? 0 : 10000);
+    }
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        snprintf(flag, sizeof flag, "--tenant-users=%s", wrong[i]);
+        assert_int_equal(LOAD(&config, why, flag), -EINVAL);
+        assert_non_null(strstr(why, "FIRST:COUNT"));
+    }
+}
+
 static void settings_of_self_are_applied(void **state)
 {
     static struct tows_config config;
@@ -209,6 +235,7 @@ int main(void)
         cmocka_unit_test(sizes_and_capabilities_are_numbers),
         cmocka_unit_test(file_and_flags_together),
         cmocka_unit_test(worker_gets_the_same_settings),
+        cmocka_unit_test(users_are_a_range_or_none),
         cmocka_unit_test(settings_of_self_are_applied),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

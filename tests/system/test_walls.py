@@ -4,12 +4,17 @@
 
 import contextlib
 import ctypes
+import errno
+import hashlib
 import os
 import pathlib
 import re
+import struct
 import sys
+import time
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "lib"))
+import rawclient as raw  # noqa: E402
 import towtest as t  # noqa: E402
 
 HELPERS = t.ROOT / "tests" / "system" / "helpers"
@@ -36,27 +41,49 @@ def inherited():
         os.close(97)
 
 
+class Puppet(raw.Client):
+    """A client that hears what its worker's driver writes to stderr."""
+    PRINT = 0xF006
+    heard = b""
+
+    def receive(self):
+        got = super().receive()
+        if got[0] == self.PRINT:
+            self.heard += got[3][4:4 + int.from_bytes(got[3][:4], "little")]
+        return got
+
+    def taken(self):
+        """What the stranger says: {name: word or words}."""
+        self.begin().call("cuCtxSynchronize")
+        t.check(b"taken all" in self.heard, f"the stranger has not tried everything: {self.heard}")
+        said = dict(re.findall(r"^taken (\S+) (?:= ?)?(.*)$", self.heard.decode(errors="replace"), re.M))
+        print("\n".join(f"{name}: {word}" for name, word in said.items()))
+        return said
+
+
+def driver():
+    return str(t.build_c(HELPERS / "taken_driver.c", ["-shared", "-fPIC", "-D_GNU_SOURCE"], "taken_driver.so"))
+
+
 def taken(*flags, told=()):
     """What the stranger says: {name: word or words}, and the log, once it has what is to be told."""
-    driver = t.build_c(HELPERS / "taken_driver.c", ["-shared", "-fPIC", "-D_GNU_SOURCE"], "taken_driver.so")
     with t.Server(*flags) as victim, inherited():
         t.wait_until(victim.workers, 5, "an idle worker is there")
         secret = victim.folder / "secret"
         secret.write_text("nobody's business")
         port = victim.address("tcp").rsplit(":", 1)[1]
         aims = f"worker={victim.workers()[0]} file={secret} folder={victim.folder} tcp={port} unix={victim.socket}"
-        attacker = t.Server(*flags, device=str(driver), env={"TOWLINE_TAKEN": aims, "WALLS_SECRET": "1", "LANG": "C"})
+        attacker = t.Server(*flags, device=driver(), env={"TOWLINE_TAKEN": aims, "WALLS_SECRET": "1", "LANG": "C"})
         attacker.process_options = {"pass_fds": (97,)}
         cache = attacker.folder / "cache" / "code"
         cache.mkdir(parents=True)
         (cache / "image").write_text("another's")
         attacker.env["TOWLINE_TAKEN"] += f" cache={cache}"
-        with attacker as server:
-            t.wait_until(lambda: "taken all" in server.log(), 10, "the stranger has tried everything")
+        attacker.folder.chmod(0o711)  # so that a user may name what is in it
+        with attacker as server, Puppet(server) as puppet:
+            said = puppet.taken()
             t.wait_until(lambda: all(text in server.log() for text in told), 30, f"the log has {told}")
             log = server.log()
-    said = dict(re.findall(r"^.*the driver says: taken (\S+) (?:= ?)?(.*)$", log, re.M))
-    print("\n".join(f"{name}: {word}" for name, word in said.items()))
     return said, log
 
 
@@ -80,7 +107,7 @@ def a_worker_has_no_capabilities_and_gets_none():
     for name in ("CapInh", "CapPrm", "CapEff", "CapAmb", *(("CapBnd",) if os.geteuid() == 0 else ())):
         t.equal(int(said[name], 16), 0, name)
     t.equal(said["NoNewPrivs"], "1", "NoNewPrivs")
-    check_refused(said, ("become-another",))
+    check_refused(said, ("become-another", "become-root"))
 
 
 @t.test(60)
@@ -201,6 +228,184 @@ def who_serves_a_gpu_that_reaches_pageable_memory_is_warned():
     t.check("the GPU can reach pageable memory" in log, log)
     with t.Server() as server:
         t.check("pageable" not in server.log(), server.log())
+
+
+# ---- users of tenants ----
+
+FIRST_USER, USERS = 0x70000000, 1000000
+
+
+def need_users():
+    if os.geteuid() != 0:
+        raise t.Skip("only a server that is root has users for its tenants")
+    with t.Server() as server:
+        if "workers have a user of their tenant's" not in server.log():
+            raise t.Skip(f"workers cannot change their user here: {server.log()}")
+
+
+def as_user(user, function, *words):
+    """The error's name that a process of that user gets, or "yes"."""
+    reading, writing = os.pipe()
+    child = os.fork()
+    if child == 0:
+        said = "yes"
+        try:
+            os.setgroups([])
+            os.setresgid(user, user, user)
+            os.setresuid(user, user, user)
+            function(*words)
+        except OSError as error:
+            said = errno.errorcode[error.errno]
+        finally:
+            os.write(writing, said.encode())
+            os._exit(0)
+    os.close(writing)
+    with open(reading) as pipe:
+        said = pipe.read()
+    os.waitpid(child, 0)
+    return said
+
+
+@contextlib.contextmanager
+def tenants(*sources):
+    """A server in strangers' hands, and one of them for each address: (server, [(what it says, its worker, it)])."""
+    with t.Server(device=driver(), env={"TOWLINE_TAKEN": "worker=1"}) as server, contextlib.ExitStack() as stack:
+        found = []
+        for source in sources:
+            before = {session["worker_pid"] for session in server.status()["sessions"]}
+            puppet = stack.enter_context(Puppet(server, source=source))
+            said = puppet.taken()
+            worker, = {session["worker_pid"] for session in server.status()["sessions"]} - before
+            found.append((said, worker, puppet))
+        yield server, found
+
+
+@t.test(60)
+def tenants_have_users_of_their_own():
+    need_users()
+    with tenants("127.0.0.2", "127.0.0.3", "127.0.0.2") as (server, found):
+        users = []
+        for said, worker, _ in found:
+            numbers = {int(word) for name in ("Uid", "Gid") for word in said[name].split()}
+            t.equal(len(numbers), 1, f"numbers of a worker's user and group {numbers}")
+            t.equal(said["Groups"].strip(), "", "its other groups")
+            users.append(numbers.pop())
+            for name in ("CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb"):
+                t.equal(int(said[name], 16), 0, name)
+            t.equal(said["dumpable"], "0", "PR_GET_DUMPABLE")
+            check_refused(said, ("become-root", "become-another", "list-compiled"))
+            for thread in pathlib.Path(f"/proc/{worker}/task").iterdir():
+                text = (thread / "status").read_text()
+                t.equal(set(re.search(r"^Uid:(.*)$", text, re.M)[1].split()), {str(users[-1])}, f"the user of thread {thread.name}")
+                t.equal(int(re.search(r"^CapPrm:(.*)$", text, re.M)[1], 16), 0, f"the capabilities of thread {thread.name}")
+        t.check(all(FIRST_USER <= user < FIRST_USER + USERS for user in users), f"{users}")
+        t.check(users[0] == users[2] != users[1], f"users of two tenants, the first of them twice: {users}")
+
+
+@t.test(60)
+def the_kernel_keeps_tenants_apart():
+    """Also where no filter of system calls and no Landlock stood in the way."""
+    need_users()
+    with tenants("127.0.0.2", "127.0.0.3") as (server, found):
+        (said, worker, _), (others, neighbour, _) = found
+        user = int(said["Uid"].split()[0])
+        server.folder.chmod(0o711)
+        secret = server.folder / "secret"
+        secret.write_text("root's")
+        secret.chmod(0o600)
+        t.equal(as_user(user, os.kill, worker, 0), "yes", "a signal to his own worker")
+        t.equal(as_user(user, os.kill, neighbour, 0), "EPERM", "a signal to another tenant's worker")
+        t.equal(as_user(user, os.kill, server.process.pid, 0), "EPERM", "a signal to the listener")
+        t.equal(as_user(user, open, secret), "EACCES", "a file that is root's")
+
+
+@t.test(60)
+def what_was_compiled_is_a_tenants_own():
+    need_users()
+    with tenants("127.0.0.2", "127.0.0.3") as (server, found):
+        folder = server.folder / "cache" / "nvidia" / "users"
+        for said, _, _ in found:
+            t.equal(said["keep-compiled"], "yes", "writing to the compile cache")
+        users = [int(said["Uid"].split()[0]) for said, _, _ in found]
+        names = [f"{user}-{hashlib.sha256(source.encode()).hexdigest()[:16]}" for user, source in zip(users, ("127.0.0.2", "127.0.0.3"))]
+        t.equal(sorted(path.name for path in folder.iterdir()), sorted(names), "folders of the compile cache")
+        for user, name in zip(users, names):
+            made = folder / name / "made"
+            t.equal((made.parent.stat().st_uid, made.stat().st_uid, made.parent.stat().st_mode & 0o777), (user, user, 0o700), name)
+        for path in (server.folder, folder.parent):
+            path.chmod(0o711)  # so that he may name it
+        t.equal(as_user(users[0], open, folder / names[0] / "made"), "yes", "what is his own")
+        t.equal(as_user(users[0], open, folder / names[1] / "made"), "EACCES", "another tenant's")
+        t.equal(as_user(users[0], os.rename, folder / names[1], folder / "mine"), "EPERM", "another tenant's folder")
+
+
+@t.test(60)
+def folders_of_tenants_who_do_not_come_are_removed():
+    need_users()
+    server = t.Server(device=driver())
+    folder = server.folder / "cache" / "nvidia" / "users"
+    outside = server.folder / "outside"
+    outside.mkdir()
+    outside.chmod(0o777)
+    (outside / "file").touch()
+    day = 24 * 3600
+    for name, user, age in (("old", FIRST_USER, 40 * day), ("new", FIRST_USER + 1, 20 * day), ("not-ours", 12345, 40 * day)):
+        (folder / name / "a").mkdir(parents=True)
+        (folder / name / "a" / "code").touch()
+        (folder / name / "link").symlink_to(outside)
+        for path in (folder / name / "a" / "code", folder / name / "a", folder / name):
+            os.chown(path, user, user)
+        os.utime(folder / name, (time.time() - age, time.time() - age))
+    folder.chmod(0o1733)
+    with server:
+        t.wait_until(lambda: not (folder / "old").exists(), 20, "the old folder is gone")
+        t.check((folder / "new" / "a" / "code").exists() and (folder / "not-ours" / "a" / "code").exists(), "others stay")
+        t.check((outside / "file").exists(), "what a link leads to stays")
+
+
+@t.test(60)
+def code_that_a_tenants_user_reads_counts_as_used():
+    """His worker cannot say so in the folder; the listener does."""
+    need_users()
+    image = b".version 7.0\n.target sm_75\n.address_size 64\n.visible .entry k() { ret; }\n\0"
+    with t.Server() as server:
+        cached = server.folder / "cache" / "code" / hashlib.sha256(image).hexdigest()
+        with raw.Client(server) as client:
+            t.equal(raw.library(client.begin(), 1, image)[0], 0, "the result of cuLibraryLoadData")
+        t.wait_until(cached.exists, 20, "the image is in the cache")
+        os.utime(cached, (1, 1))
+        with raw.Client(server) as client:
+            client.begin()
+            result, body = client.call("cuLibraryLoadData", struct.pack("<Q", raw.handle("LIBRARY", 1)) +
+                                       raw.image_ref(image, raw.PTX, 0, 1) + raw.NO_OPTIONS)
+            t.check(result == 0 and struct.unpack_from("<II", body) != (0, 1), "the server wants bytes that it has")
+            t.wait_until(lambda: cached.stat().st_mtime > 1, 20, "the image counts as used")
+
+
+@t.test(60)
+def where_users_cannot_be_changed_the_log_says_so():
+    """And programs are served by workers that have the server's user."""
+    need_users()
+    # A user namespace that has one user; root without a right that the listener needs to end workers.
+    for words, reason in ((["unshare", "-U", "-r"], "a process cannot become user"),
+                          (["setpriv", "--bounding-set=-kill", "--inh-caps=-kill"], "it lacks CAP_SETUID, CAP_SETGID or CAP_KILL")):
+        if t.run([*words, "true"]).returncode != 0:
+            print(f"skipped: {words}")
+            continue
+        server = t.Server()
+        server.limit = words
+        with server:
+            t.check(f"tenants get no users of their own: {reason}" in server.log(), server.log())
+            t.check("workers have the user of this server (0), root, but none of its capabilities" in server.log(), server.log())
+            with raw.Client(server) as client:
+                client.begin()
+
+
+@t.test(60)
+def a_server_may_want_no_users():
+    said, log = taken("--tenant-users=0")
+    t.equal(set(said["Uid"].split()), {str(os.geteuid())}, "the user of a worker")
+    t.check(f"workers have the user of this server ({os.geteuid()})" in log and "tenants get no users" not in log, log)
 
 
 if __name__ == "__main__":

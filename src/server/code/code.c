@@ -311,6 +311,16 @@ static struct tows_code_image *image_add(struct tows_serve *call, struct code *c
     return image;
 }
 
+/* What was found and could not be marked as used: the listener does that, too. */
+static void code_use(const struct code *code, int found, const uint8_t hash[TOW_SHA256_SIZE],
+                     uint64_t key)
+{
+    const struct tows_cache_ops *ops = code->session->options->cache_ops;
+    if (found > 0 && ops != NULL) {
+        ops->use(hash, key);
+    }
+}
+
 /* Into the cache. A worker cannot write there: the listener does. */
 static void code_store(struct code *code, const struct tow_code_ref *ref, const uint8_t *bytes)
 {
@@ -366,7 +376,10 @@ struct tows_code_image *tows_code_take(struct tows_serve *call, bool *ret_send)
         call->status = CUDA_ERROR_OUT_OF_MEMORY;
         return NULL;
     }
-    if (code->cache != NULL && tows_codecache_get(code->cache, ref.hash, ref.size, &bytes) == 0) {
+    int found =
+        code->cache != NULL ? tows_codecache_get(code->cache, ref.hash, ref.size, &bytes) : -ENOENT;
+    if (found >= 0) {
+        code_use(code, found, ref.hash, 0);
         return image_add(call, code, &ref, bytes);
     }
     tows_session_unclaim(call->session, ref.size);
@@ -516,11 +529,13 @@ void tows_code_recall(struct tows_serve *call, const struct tows_code_image *ima
                       struct tow_buf *facts)
 {
     struct code *code = code_peek(call->session);
-    uint64_t key = code->cache != NULL ? device_key(call, code, tows_code_device(call)) : 0;
-    key = tows_codecache_key(key, call->session->options->tenant);
-    if (key != 0 && tows_codecache_get_facts(code->cache, image->hash, key, facts) != 0) {
+    uint64_t gpu = code->cache != NULL ? device_key(call, code, tows_code_device(call)) : 0;
+    uint64_t key = tows_codecache_key(gpu, call->session->options->tenant);
+    int found = key != 0 ? tows_codecache_get_facts(code->cache, image->hash, key, facts) : 0;
+    if (found < 0) {
         tow_buf_clear(facts);
     }
+    code_use(code, found, image->hash, gpu);
 }
 
 void tows_code_reply_facts(struct tows_serve *call, const struct tow_buf *facts)

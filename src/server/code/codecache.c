@@ -25,6 +25,7 @@ enum {
     FILES_MAX = 1 << 16, /* beyond this many the oldest go, however small they are */
     BLOCK = 4096,        /* what the smallest file takes of a disk */
     STALE_S = 3600,      /* a temporary file of a writer that died is removed after this */
+    READABLE = 0644,     /* by workers, which have other users; the folder keeps others out */
     LOOK_SHARE = 64,     /* who has written this part of the limit looks what others wrote */
 };
 
@@ -83,6 +84,12 @@ static char *path_of(const struct tows_codecache *cache, const uint8_t hash[TOW_
     return asprintf(&path, "%s/%s", cache->folder, name) < 0 ? NULL : path;
 }
 
+/* Now is when it was last used. 1: this process cannot say so. */
+static int codecache_touch(const char *path)
+{
+    return utimensat(AT_FDCWD, path, NULL, 0) == 0 ? 0 : 1;
+}
+
 int tows_codecache_get(struct tows_codecache *cache, const uint8_t hash[TOW_SHA256_SIZE],
                        size_t size, uint8_t **ret_bytes)
 {
@@ -116,9 +123,8 @@ int tows_codecache_get(struct tows_codecache *cache, const uint8_t hash[TOW_SHA2
         error = -ENOENT;
     }
     if (error == 0) {
-        /* Now is when it was last used. */
-        utimensat(AT_FDCWD, path, NULL, 0);
         *ret_bytes = tow_buf_steal(&content);
+        error = codecache_touch(path);
     }
     tow_buf_fini(&content);
     free(path);
@@ -268,6 +274,7 @@ static int write_image(const struct tows_codecache *cache, const char *path, con
     if (fd >= 0) {
         char self[32];
         int error = tow_file_write_all(fd, bytes, size);
+        fchmod(fd, READABLE);
         snprintf(self, sizeof self, "/proc/self/fd/%d", fd);
         bool linked = error == 0 && image_link(self, path);
         close(fd);
@@ -276,7 +283,7 @@ static int write_image(const struct tows_codecache *cache, const char *path, con
         }
     }
     /* Not every file system can do that. */
-    return tow_file_write_atomic(path, bytes, size, 0600);
+    return tow_file_write_atomic(path, bytes, size, READABLE);
 }
 
 int tows_codecache_put(struct tows_codecache *cache, const uint8_t hash[TOW_SHA256_SIZE],
@@ -337,10 +344,20 @@ int tows_codecache_get_facts(struct tows_codecache *cache, const uint8_t hash[TO
     char *path = facts_path(cache, hash, key);
     int error = path == NULL ? -ENOMEM : tow_file_read(path, facts);
     if (error == 0) {
-        utimensat(AT_FDCWD, path, NULL, 0);
+        error = codecache_touch(path);
     }
     free(path);
     return error;
+}
+
+void tows_codecache_use(struct tows_codecache *cache, const uint8_t hash[TOW_SHA256_SIZE],
+                        uint64_t key)
+{
+    char *path = key == 0 ? path_of(cache, hash) : facts_path(cache, hash, key);
+    if (path != NULL) {
+        codecache_touch(path);
+    }
+    free(path);
 }
 
 int tows_codecache_add_facts(struct tows_codecache *cache, const uint8_t hash[TOW_SHA256_SIZE],
@@ -358,6 +375,7 @@ int tows_codecache_add_facts(struct tows_codecache *cache, const uint8_t hash[TO
         return error;
     }
     struct stat st;
+    fchmod(fd, READABLE);
     if (fstat(fd, &st) == 0 && st.st_size + (off_t)size <= FACTS_MAX) {
         /* One write: what two workers add at once stands one behind the other. */
         error = write(fd, bytes, size) < 0 ? -errno : 0;

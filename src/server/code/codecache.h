@@ -24,7 +24,8 @@ int tows_codecache_open(const char *folder, uint64_t max, struct tows_codecache 
 void tows_codecache_close(struct tows_codecache *cache);
 
 /* The image of that hash and size: malloc'ed, the caller frees it. -ENOENT if there is none, or
- * none that is what its name says (then it is removed). Any thread. */
+ * none that is what its name says (then it is removed). 1: whoever may write there must be told
+ * that it was used (tows_codecache_use), or it goes early. Any thread. */
 int tows_codecache_get(struct tows_codecache *cache, const uint8_t hash[TOW_SHA256_SIZE],
                        size_t size, uint8_t **ret_bytes);
 /* Keeps an image; the caller has checked the hash. A larger one than the whole limit is not kept:
@@ -37,9 +38,12 @@ int tows_codecache_put(struct tows_codecache *cache, const uint8_t hash[TOW_SHA2
 uint64_t tows_codecache_used(struct tows_codecache *cache);
 
 /* What earlier sessions learned of an image's kernels on a kind of GPU (`key`): appended to
- * `facts`, unchecked. -ENOENT if nothing is known. */
+ * `facts`, unchecked. -ENOENT if nothing is known; 1 as above. */
 int tows_codecache_get_facts(struct tows_codecache *cache, const uint8_t hash[TOW_SHA256_SIZE],
                              uint64_t key, struct tow_buf *facts);
+/* Somebody who could not say so has used an image or (`key` is not 0) facts. */
+void tows_codecache_use(struct tows_codecache *cache, const uint8_t hash[TOW_SHA256_SIZE],
+                        uint64_t key);
 /* The key for facts that a tenant's sessions have learned: nobody can check them, so those of
  * others are not believed. NULL: there is one tenant. 0 stays 0. */
 uint64_t tows_codecache_key(uint64_t key, const char *tenant);

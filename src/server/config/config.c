@@ -24,11 +24,13 @@ enum kind {
     KIND_SIZE,
     KIND_MODE,
     KIND_CAPABILITY,
-    KIND_YES, /* 0 or 1; a flag without a value is 1 */
+    KIND_YES,   /* 0 or 1; a flag without a value is 1 */
+    KIND_RANGE, /* FIRST:COUNT; 0: none */
     KIND_SWITCH
 };
 
 #define PATIENCE_MIN 5
+#define USERS_MIN 10000 /* more than there can be sessions */
 
 enum {
     FOR_WORKER = 1, /* handed on to workers */
@@ -152,6 +154,9 @@ static const struct option_entry entries[] = {
      "No new ones are served meanwhile; a second SIGTERM ends them at once."},
     {"walls", 0, KIND_COUNT, FOR_WORKER, AT(walls), 1, "0|1",
      "0: workers keep all rights of this server; to look for a fault, never for strangers (1)."},
+    {"tenant-users", 0, KIND_RANGE, FOR_WORKER, AT(tenant_users), UINT32_MAX - 1, "FIRST:COUNT",
+     "Where the server is root: users that nobody has, by number, of which each tenant's workers\n"
+     "take one (1879048192:1000000; 0: workers keep the server's user, as NVIDIA's MPS needs it)."},
     {"log", 0, KIND_TEXT, FOR_WORKER, AT(log), 0, "SPEC",
      "What to log, as TOWLINE_LOG: warn, info, server=debug ... (info)."},
     {"log-format", 0, KIND_TEXT, FOR_WORKER, AT(log_format), 0, "text|json",
@@ -202,6 +207,7 @@ void tows_config_defaults(struct tows_config *config)
     config->code_cache = UINT64_C(4) << 30;
     config->walls = 1;
     config->grace = 5;
+    config->tenant_users = (struct tows_config_range){0x70000000, 1000000};
     config->heartbeat = 20;
     config->watchdog = 20;
     config->socket_mode = geteuid() == 0 ? 0666 : 0600;
@@ -269,6 +275,24 @@ int tows_config_parse_capability(const char *text, uint64_t *ret_capability)
     return 0;
 }
 
+/* Users: root is none of them, nor is the number that stands for none. */
+static int parse_range(const char *text, uint64_t last, struct tows_config_range *ret_range)
+{
+    struct tows_config_range range = {0, 0};
+    const char *rest;
+    if (strcmp(text, "0") == 0) {
+        *ret_range = range;
+        return 0;
+    }
+    if (parse_count(text, 10, &range.first, &rest) < 0 || *rest != ':' ||
+        parse_count(rest + 1, 10, &range.count, &rest) < 0 || *rest != '\0' || range.first == 0 ||
+        range.count < USERS_MIN || range.first > last || range.count > last - range.first + 1) {
+        return -EINVAL;
+    }
+    *ret_range = range;
+    return 0;
+}
+
 static const struct option_entry *find_entry(const char *name, size_t length)
 {
     for (size_t i = 0; i < ENTRY_COUNT; i++) {
@@ -327,6 +351,15 @@ static int config_set(struct tows_config *config, const struct option_entry *ent
     case KIND_CAPABILITY:
         error = tows_config_parse_capability(value, &number);
         break;
+    case KIND_RANGE:
+        if (parse_range(value, entry->max, (struct tows_config_range *)(void *)at) < 0) {
+            return config_complain(why, why_size, -EINVAL,
+                                   "%s: %s = %s is no FIRST:COUNT of numbers from 1 to %llu, at "
+                                   "least %d of them; 0 stands for none",
+                                   where, entry->name, value, (unsigned long long)entry->max,
+                                   USERS_MIN);
+        }
+        return 0;
     }
     if (error < 0 || *rest != '\0') {
         return config_complain(why, why_size, -EINVAL,
@@ -553,6 +586,12 @@ int tows_config_worker_args(const struct tows_config *config, char *ret_text, si
                 continue;
             }
             n = snprintf(ret_text + used, size - used, "--%s=%s", entry->name, at);
+        } else if (entry->kind == KIND_RANGE) {
+            struct tows_config_range range;
+            memcpy(&range, at, sizeof range);
+            n = snprintf(ret_text + used, size - used,
+                         range.count != 0 ? "--%s=%llu:%llu" : "--%s=0", entry->name,
+                         (unsigned long long)range.first, (unsigned long long)range.count);
         } else {
             memcpy(&number, at, sizeof number);
             if (entry->kind == KIND_CAPABILITY && number == 0) {

@@ -20,6 +20,11 @@ enum {
     TOW_CONFIG_ARGS_MAX = 48,
 };
 
+/* Numbers from `first` on; none: count is 0. */
+struct tows_config_range {
+    uint64_t first, count;
+};
+
 struct tows_config {
     char listen[TOW_CONFIG_LISTEN_MAX][TOW_CONFIG_TEXT_MAX];
     unsigned listen_count;
@@ -59,6 +64,7 @@ struct tows_config {
     uint64_t watchdog;     /* seconds that a worker may stand still; 0: for ever */
     uint64_t grace;        /* seconds that sessions have when the server is told to end */
     uint64_t walls;        /* 1: workers give up rights, see walls.h */
+    struct tows_config_range tenant_users; /* of which each tenant's workers get one */
     char log[TOW_CONFIG_TEXT_MAX];
     char log_format[TOW_CONFIG_TEXT_MAX]; /* "": text, or as TOWLINE_LOG_FORMAT says */
 

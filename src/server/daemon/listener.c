@@ -658,7 +658,8 @@ static void listener_reload(struct server *server)
         config.listen_count = server->config.listen_count;
         config.socket_mode = server->config.socket_mode;
         config.tls = server->config.tls;
-        config.ready_fd = server->config.ready_fd; /* closed once it was told */
+        config.tenant_users = server->config.tenant_users; /* as tried at the start */
+        config.ready_fd = server->config.ready_fd;         /* closed once it was told */
         tows_usage_defaults(&config);
         server->config = config;
         listener_look_again(server);
@@ -951,6 +952,7 @@ int tows_listener_main(const struct tows_config *config, int argc, char **argv)
     if (config->walls != 0) {
         tows_walls_hide();
     }
+    tows_walls_choose_users(&server.config);
     tows_worker_pool_init(&server.pool, &server.config);
     error = tows_login_read(&server.config, &server.login, why, sizeof why);
     if (error == 0) {

@@ -205,3 +205,11 @@ void tows_cache_writer_facts(struct tows_cache_writer *writer, const char *tenan
         writer_count(writer, before);
     }
 }
+
+void tows_cache_writer_use(struct tows_cache_writer *writer, const char *tenant,
+                           const uint8_t hash[TOW_SHA256_SIZE], uint64_t key)
+{
+    if (own_cache(writer) == 0) {
+        tows_codecache_use(writer->cache, hash, tows_codecache_key(key, tenant));
+    }
+}

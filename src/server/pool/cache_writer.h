@@ -52,5 +52,8 @@ uint64_t tows_cache_writer_used(const struct tows_cache_writer *writer);
 void tows_cache_writer_facts(struct tows_cache_writer *writer, const char *tenant,
                              const uint8_t hash[TOW_SHA256_SIZE], uint64_t key, const void *bytes,
                              size_t size);
+/* A worker has used an image (key 0) or facts: those that nobody uses go first. */
+void tows_cache_writer_use(struct tows_cache_writer *writer, const char *tenant,
+                           const uint8_t hash[TOW_SHA256_SIZE], uint64_t key);
 
 #endif

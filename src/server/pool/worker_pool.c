@@ -20,6 +20,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "server/pool/audit.h"
+#include "server/pool/tenant_users.h"
 #include "server/worker/worker_msg.h"
 #include "server/walls/walls.h"
 
@@ -331,8 +332,9 @@ struct tow_log_about tows_worker_about(const struct tows_worker *worker,
 }
 
 /* Sends the client's connection. */
-static int pool_serve(struct tows_worker *worker, int fd, enum tow_transport_kind kind,
-                      uint64_t session, const char *peer, const struct tows_who *who)
+static int pool_serve(const struct tows_worker_pool *pool, struct tows_worker *worker, int fd,
+                      enum tow_transport_kind kind, uint64_t session, const char *peer,
+                      const struct tows_who *who)
 {
     struct tows_worker_msg msg = {
         .what = TOW_WORKER_MSG_SERVE, .transport = kind, .session = session};
@@ -341,6 +343,7 @@ static int pool_serve(struct tows_worker *worker, int fd, enum tow_transport_kin
     snprintf(msg.tenant, sizeof msg.tenant, "%s", tows_who_text(who, tenant));
     msg.granted = worker->granted ? 1 : 0;
     msg.grant = worker->grant;
+    msg.user = worker->user = tows_tenant_users_pick(pool, who);
     int error = tow_fds_send(worker->control, &msg, sizeof msg, &fd, 1);
     explicit_bzero(&msg.grant, sizeof msg.grant);
     if (error < 0) {
@@ -374,7 +377,7 @@ int tows_worker_pool_assign(struct tows_worker_pool *pool, struct tows_worker *w
                             enum tow_transport_kind kind, const char *peer,
                             const struct tows_who *who, const struct tows_who *origin)
 {
-    int error = pool_serve(worker, fd, kind, pool->next_session, peer, who);
+    int error = pool_serve(pool, worker, fd, kind, pool->next_session, peer, who);
     if (error == 0) {
         pool_begin(pool, worker, peer, who, origin);
     }
@@ -434,7 +437,7 @@ int tows_worker_pool_arrive(struct tows_worker_pool *pool, const uint8_t id[TOW_
         }
         if (worker->arrive_ns != 0) {
             worker->arrive_ns = 0;
-            return pool_serve(worker, fd, kind, worker->session, worker->peer, &worker->who);
+            return pool_serve(pool, worker, fd, kind, worker->session, worker->peer, &worker->who);
         }
         return atomic_load(&worker->stats->lanes) != 0 ? pool_send_lane(worker, fd, kind) : -ENOENT;
     }
@@ -567,8 +570,10 @@ int tows_worker_pool_hear(struct tows_worker_pool *pool, struct tows_worker *wor
     }
     memcpy(&msg, packet, sizeof msg);
     pool_exchange(pool, worker, &msg, fds);
-    /* It serves nobody yet. */
-    if (msg.what == TOW_WORKER_MSG_REFUSED && worker->state == TOW_WORKER_STARTING) {
+    /* The first one comes before it has heard its client. */
+    if (msg.what == TOW_WORKER_MSG_REFUSED && worker->state == TOW_WORKER_BUSY &&
+        !worker->tells_refused) {
+        worker->tells_refused = true;
         tows_refusals_adopt(worker, fds[0]);
         fds[0] = -1;
     }
@@ -581,6 +586,11 @@ int tows_worker_pool_hear(struct tows_worker_pool *pool, struct tows_worker *wor
         char tenant[TOW_WHO_TEXT_MAX];
         tows_cache_writer_facts(&pool->writer, tows_who_text(&worker->who, tenant), msg.hash,
                                 msg.key, text, msg.text_size);
+    }
+    if (msg.what == TOW_WORKER_MSG_USE && worker->state == TOW_WORKER_BUSY) {
+        char tenant[TOW_WHO_TEXT_MAX];
+        tows_cache_writer_use(&pool->writer, tows_who_text(&worker->who, tenant), msg.hash,
+                              msg.key);
     }
     if (msg.what == TOW_WORKER_MSG_READY && worker->state == TOW_WORKER_STARTING) {
         record_ready(pool, &msg, text);

@@ -49,6 +49,7 @@ struct tows_worker {
     uint64_t session;
     struct tows_who who;    /* whose session it is, or whose program it is started for */
     struct tows_who origin; /* BUSY: where its connection comes from, whoever has logged in */
+    uint32_t user;          /* that it has for its tenant; 0: the server's, or it serves none yet */
     unsigned lines;         /* of the log that it was given */
     uint32_t asked;         /* by the watchdog, last; 0: never */
     unsigned unanswered;    /* how often it looked since, and found no answer */
@@ -56,8 +57,9 @@ struct tows_worker {
     char why[256];          /* BUSY: why this server ends the session; "": it does not */
     unsigned exports;       /* descriptors that it has exported */
     struct tows_handle_owner handles; /* of cuIpc, that it has made */
-    int refused;       /* owned: tells which system calls it was refused; -1: none, or no more */
-    unsigned refusals; /* how many of them were heard */
+    int refused;        /* owned: tells which system calls it was refused; -1: none, or no more */
+    bool tells_refused; /* it has sent that descriptor: a second one is not taken */
+    unsigned refusals;  /* how many of them were heard */
     char peer[128];
     char transport[16];
     int64_t since_ns; /* of the state */

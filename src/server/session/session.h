@@ -80,6 +80,8 @@ struct tows_cache_ops {
     /* Keeps facts of an image's kernels on a kind of GPU, or not. */
     void (*add_facts)(const uint8_t hash[TOW_SHA256_SIZE], uint64_t key, const void *bytes,
                       size_t size);
+    /* An image was used or, with a key, its facts: those that are not go first. */
+    void (*use)(const uint8_t hash[TOW_SHA256_SIZE], uint64_t key);
 };
 
 struct tows_session_options {

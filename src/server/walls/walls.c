@@ -15,10 +15,11 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include "base/file.h"
 #include "base/log.h"
+#include "server/walls/compile_cache.h"
 #include "server/walls/landlock.h"
 #include "server/walls/seccomp.h"
+#include "server/walls/user.h"
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 #define TOW_WALLS_SANITIZED
@@ -147,53 +148,30 @@ static void walls_lack(const char *what, int error)
 
 /* A user may have no capability to take others from the set that exec can give; then no_new_privs
  * holds alone. */
-static void drop_capabilities(void)
+static void drop_capabilities(uint64_t kept)
 {
     struct __user_cap_header_struct head = {.version = _LINUX_CAPABILITY_VERSION_3};
-    struct __user_cap_data_struct none[_LINUX_CAPABILITY_U32S_3];
-    memset(none, 0, sizeof none);
+    struct __user_cap_data_struct left[_LINUX_CAPABILITY_U32S_3];
+    memset(left, 0, sizeof left);
+    left[0].effective = left[0].permitted = (uint32_t)kept;
+    left[1].effective = left[1].permitted = (uint32_t)(kept >> 32);
     for (unsigned long i = 0; prctl(PR_CAPBSET_READ, i, 0, 0, 0) >= 0; i++) {
         if (prctl(PR_CAPBSET_DROP, i, 0, 0, 0) != 0) {
             break;
         }
     }
     prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0);
-    if (syscall(SYS_capset, &head, none) != 0) {
+    if (syscall(SYS_capset, &head, left) != 0) {
         walls_lack("its capabilities", errno);
     }
 }
 
-#if !defined(TOW_WALLS_SANITIZED)
-/* Where NVIDIA's driver keeps what it compiled. It would make the folder itself; here it finds it.
- */
-static void choose_compile_cache(const struct tows_config *config, char *ret_path, size_t size)
-{
-    char base[TOW_CONFIG_TEXT_MAX];
-    const char *chosen = getenv("CUDA_CACHE_PATH");
-    snprintf(base, sizeof base, "%s", config->cache_dir);
-    ret_path[0] = '\0';
-    if (tows_config_wants_soft(config)) {
-        return;
-    }
-    if (chosen != NULL) {
-        snprintf(ret_path, size, "%s", chosen);
-    } else if (base[0] != '\0' || tow_file_cache_dir(true, base, sizeof base) == 0) {
-        snprintf(ret_path, size, "%s/nvidia", base);
-    }
-    if (ret_path[0] == '\0' || tow_file_mkdir_all(ret_path, true) < 0) {
-        ret_path[0] = '\0';
-    } else {
-        setenv("CUDA_CACHE_PATH", ret_path, 1);
-    }
-}
-#endif
-
 /* What needs no list of files. */
-static void walls_drop(void)
+static void walls_drop(uint64_t kept)
 {
     struct rlimit none = {0, 0};
     tow_log_on(TOW_AREA_SERVER, TOW_LOG_WARN); /* opens a log file, which must be open by now */
-    drop_capabilities();
+    drop_capabilities(kept);
     if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0) {
         walls_lack("the way to new rights by programs that have them", errno);
     }
@@ -206,7 +184,7 @@ void tows_walls_raise_bare(const struct tows_config *config)
     if (config->walls == 0) {
         return;
     }
-    walls_drop();
+    walls_drop(0);
 #if !defined(TOW_WALLS_SANITIZED)
     int error = tows_landlock_version() > 0 ? tows_landlock_enter_bare() : 0;
     if (error < 0) {
@@ -220,16 +198,32 @@ void tows_walls_raise(const struct tows_config *config, const char *code_cache)
     if (config->walls == 0) {
         return;
     }
-    walls_drop();
+    walls_drop(config->tenant_users.count != 0 ? tows_user_rights() : 0);
 #if !defined(TOW_WALLS_SANITIZED) /* its reports need programs and files */
     char compile_cache[PATH_MAX];
-    choose_compile_cache(config, compile_cache, sizeof compile_cache);
+    tows_compile_cache_begin(config, compile_cache, sizeof compile_cache);
     int error = tows_landlock_version() > 0 ? tows_landlock_enter(config, code_cache, compile_cache)
                                             : 0; /* the listener has said so */
     if (error < 0) {
         walls_lack("all files of its user", -error);
     }
 #endif
+}
+
+int tows_walls_become(const struct tows_config *config, uint32_t user, const char *tenant)
+{
+    const struct tows_config_range *range = &config->tenant_users;
+    if (config->walls == 0 || range->count == 0) {
+        return user == 0 ? 0 : -EINVAL;
+    }
+    int error = user >= range->first && user - range->first < range->count ? tows_user_become(user)
+                                                                           : -EINVAL;
+    if (error == 0) {
+        tows_walls_hide(); /* a new user's process may be dumpable */
+        tows_compile_cache_take(user, tenant);
+        error = prctl(PR_GET_DUMPABLE, 0, 0, 0, 0) == 0 ? 0 : -EPERM;
+    }
+    return error;
 }
 
 int tows_walls_finish(const struct tows_config *config)
@@ -246,6 +240,45 @@ int tows_walls_finish(const struct tows_config *config)
     return refused;
 }
 
+void tows_walls_choose_users(struct tows_config *config)
+{
+    char why[256] = "";
+    /* A private server serves the user who has started it. */
+    bool asked = config->walls != 0 && geteuid() == 0 && config->watch_pid == 0 &&
+                 config->tenant_users.count != 0;
+#if defined(TOW_WALLS_SANITIZED)
+    asked = false; /* a leak sanitizer's process must stay dumpable */
+#endif
+    if (asked && tows_user_try(config, why, sizeof why) == 0) {
+        tows_compile_cache_tidy(config);
+        return;
+    }
+    config->tenant_users = (struct tows_config_range){0, 0};
+    if (asked) {
+        tow_log(TOW_AREA_SERVER, TOW_LOG_WARN,
+                "tenants get no users of their own: %s (tenant-users = 0 is for a server that "
+                "wants none)",
+                why);
+    }
+}
+
+/* Whom workers are. */
+static void tell_users(const struct tows_config *config)
+{
+    const struct tows_config_range *range = &config->tenant_users;
+    if (range->count != 0) {
+        tow_log(TOW_AREA_SERVER, TOW_LOG_INFO,
+                "workers have a user of their tenant's, with a number from %llu to %llu",
+                (unsigned long long)range->first,
+                (unsigned long long)(range->first + range->count - 1));
+        return;
+    }
+    tow_log(TOW_AREA_SERVER, TOW_LOG_INFO,
+            "workers have the user of this server (%u)%s: what it may do with the GPU's files and "
+            "/dev/shm, every one of them may",
+            (unsigned)geteuid(), geteuid() == 0 ? ", root, but none of its capabilities" : "");
+}
+
 void tows_walls_tell(const struct tows_config *config)
 {
     /* A private server serves the user who has started it. */
@@ -256,10 +289,7 @@ void tows_walls_tell(const struct tows_config *config)
                 "has them too");
         return;
     }
-    tow_log(TOW_AREA_SERVER, TOW_LOG_INFO,
-            "workers have the user of this server (%u)%s: what it may do with the GPU's files and "
-            "/dev/shm, every one of them may",
-            (unsigned)geteuid(), geteuid() == 0 ? ", root, but none of its capabilities" : "");
+    tell_users(config);
 #if defined(TOW_WALLS_SANITIZED)
     return;
 #endif

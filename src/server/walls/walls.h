@@ -36,8 +36,16 @@ void tows_walls_raise(const struct tows_config *config, const char *code_cache);
 /* The same for a process that opens no file any more. */
 void tows_walls_raise_bare(const struct tows_config *config);
 
-/* The worker, when the driver is open and before it says so: all its threads lose the system calls
- * that are not in syscalls.def. Returns a descriptor for the listener (refused.h), which this
+/* The listener, before it starts a worker: takes `tenant_users` away where workers cannot change
+ * their user, and says why. */
+void tows_walls_choose_users(struct tows_config *config);
+
+/* The worker, when its tenant is known, with the number that the listener chose; 0: it keeps the
+ * server's user. Below 0 it must not hear its client. */
+int tows_walls_become(const struct tows_config *config, uint32_t user, const char *tenant);
+
+/* Then, before it hears its client: all its threads lose the system calls that are not in
+ * syscalls.def. Returns a descriptor for the listener (refused.h), which this
  * process must not keep: who has it could let itself pass. -1: there is none. */
 int tows_walls_finish(const struct tows_config *config);
 

@@ -103,8 +103,16 @@ static void cache_add_facts(const uint8_t hash[TOW_SHA256_SIZE], uint64_t key, c
     }
 }
 
+/* One that the listener has no room for is lost. */
+static void cache_use(const uint8_t hash[TOW_SHA256_SIZE], uint64_t key)
+{
+    struct tows_worker_msg msg = {.what = TOW_WORKER_MSG_USE, .key = key};
+    memcpy(msg.hash, hash, sizeof msg.hash);
+    send(TOW_WORKER_MSG_FD, &msg, sizeof msg, MSG_NOSIGNAL | MSG_DONTWAIT);
+}
+
 const struct tows_cache_ops *tows_cache_ops(void)
 {
-    static const struct tows_cache_ops ops = {cache_put, cache_add_facts};
+    static const struct tows_cache_ops ops = {cache_put, cache_add_facts, cache_use};
     return &ops;
 }

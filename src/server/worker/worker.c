@@ -4,12 +4,14 @@
 
 #include <alloca.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/clock.h"
@@ -513,6 +515,37 @@ static void give_refused(int fd)
     }
 }
 
+/* What a stranger must not find is given up now, all of it, or nobody is served. */
+static void close_in(const struct tows_config *config, const struct tows_worker_msg *request)
+{
+    int error = tows_walls_become(config, request->user, request->tenant);
+    if (error < 0) {
+        tow_log(TOW_AREA_SERVER, TOW_LOG_ERROR,
+                "this worker cannot become user %u (tenant-users), and serves nobody: %s",
+                request->user, strerror(-error));
+        tow_log_flush(true);
+        _exit(TOW_WORKER_END_FAILED);
+    }
+    give_refused(tows_walls_finish(config));
+}
+
+/* A tenant's user may read what he can name, and cannot come from above: folders there may be for
+ * root only. */
+static void hold_code_cache(const struct tows_config *config, char *code_cache, size_t size)
+{
+    if (config->tenant_users.count == 0 || code_cache[0] == '\0') {
+        return;
+    }
+    int folder = open(code_cache, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (folder < 0 || fchmod(folder, 0711) != 0) {
+        tow_log(TOW_AREA_SERVER, TOW_LOG_WARN, "%s cannot be used: %s", code_cache,
+                strerror(errno));
+        code_cache[0] = '\0';
+        return;
+    }
+    snprintf(code_cache, size, "/proc/self/fd/%d", folder);
+}
+
 int tows_worker_main(const struct tows_config *config)
 {
     claim_stack();
@@ -536,6 +569,7 @@ int tows_worker_main(const struct tows_config *config)
         tow_tls_lib(&lib, why, sizeof why); /* where it lies behind the walls it is not found */
     }
     tows_walls_raise(config, code_cache);
+    hold_code_cache(config, code_cache, sizeof code_cache);
     int error = tows_worker_open(config, &backend, why, sizeof why);
     if (error < 0) {
         worker_send(TOW_WORKER_MSG_FD, TOW_WORKER_MSG_FAILED, NULL, why, strlen(why));
@@ -554,7 +588,6 @@ int tows_worker_main(const struct tows_config *config)
         tow_log(TOW_AREA_SERVER, TOW_LOG_WARN, "device printf will not reach the client: %s",
                 strerror(-error));
     }
-    give_refused(tows_walls_finish(config));
     if (config->watchdog != 0) {
         tows_alive_start(stats);
     }
@@ -579,6 +612,7 @@ int tows_worker_main(const struct tows_config *config)
         about = (struct tow_log_about){
             .session = request.session, .peer = request.peer, .tenant = request.tenant};
         tow_log_set_about(&about);
+        close_in(config, &request);
         error = worker_serve(config, &backend, stats, &request, code_cache, fd);
         tow_log_flush(true);
         /* Threads may still be inside the driver: nothing is freed by hand, the kernel does it all.

@@ -30,8 +30,8 @@ enum tows_worker_msg_what {
     TOW_WORKER_MSG_KEEP = 6,    /* keep the second descriptor; answer: its token */
     TOW_WORKER_MSG_GET = 7,     /* answer: the descriptor of the token */
     TOW_WORKER_MSG_FORGET = 8,  /* close the descriptor of the token, which this session exported */
-    TOW_WORKER_MSG_REFUSED = 9, /* worker, before READY: the descriptor tells which system calls it
-                           is refused (server/walls/refused.h) */
+    TOW_WORKER_MSG_REFUSED = 9, /* worker, after SERVE, before it hears its client: the descriptor
+                           tells which system calls it is refused (server/walls/refused.h) */
     /* Worker: about handles of cuIpc (server/pool/handle_registry.h). It asks, and is answered, in
      * the same way as about descriptors. */
     TOW_WORKER_MSG_KEEP_HANDLE = 10, /* keep the handle; answer: its token */
@@ -40,6 +40,7 @@ enum tows_worker_msg_what {
     TOW_WORKER_MSG_STORE = 12, /* the second descriptor is an image, a sealed memfd; answer: it is
                            kept, or why not. Asked in the same way */
     TOW_WORKER_MSG_FACTS = 13, /* text: facts of an image's kernels; no answer */
+    TOW_WORKER_MSG_USE = 14,   /* an image (key 0) or facts were used; no answer */
 };
 
 enum { TOW_WORKER_MSG_TEXT_MAX = 64 << 10 };
@@ -65,8 +66,9 @@ struct tows_worker_msg {
     uint32_t pageable;             /* READY: 1: GPUs reach pageable memory, see describe.h */
     struct tow_token token;        /* GET, FORGET, GET_HANDLE */
     struct tows_ipc_handle handle; /* KEEP_HANDLE */
-    uint8_t hash[TOW_SHA256_SIZE]; /* STORE, FACTS: of the image */
-    uint64_t key;                  /* FACTS: of the kind of GPU */
+    uint8_t hash[TOW_SHA256_SIZE]; /* STORE, FACTS, USE: of the image */
+    uint64_t key;                  /* FACTS, USE: of the kind of GPU */
+    uint32_t user;                 /* SERVE: whom it becomes; 0: it keeps the server's user */
     uint32_t granted;              /* SERVE, LANE: 1: the connection is TLS with this secret */
     struct tow_grant grant;
 };

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A driver library for `towlined --device PATH` that is a worker in a stranger's hands: when it
- * makes a context, which an idle worker does before its client comes, it tries what such a one
- * would, and writes to the server's log what came of each:
+/* A driver library for `towlined --device PATH` that is a worker in a stranger's hands: when its
+ * client synchronises, it tries what such a one would, and writes to that client's stderr what came
+ * of each:
  *
  *     taken NAME yes          it could
  *     taken NAME EACCES       it could not
@@ -10,9 +10,9 @@
  * TOWLINE_TAKEN says what to aim at: worker=PID of another server's worker, file=PATH of a file
  * that its user may read, folder=PATH that he may write to, tcp=PORT and unix=PATH where somebody
  * listens, cache=PATH of the server's cache of code, where "image" is. */
-#define cuDevicePrimaryCtxRetain printing_retain
+#define cuCtxSynchronize printing_synchronize
 #include "printing_driver.c"
-#undef cuDevicePrimaryCtxRetain
+#undef cuCtxSynchronize
 
 #include <arpa/inet.h>
 #include <dirent.h>
@@ -150,7 +150,8 @@ static void tell_self(void)
     FILE *status = fopen("/proc/self/status", "re");
     while (status != NULL && fgets(text, sizeof text, status) != NULL) {
         if (strncmp(text, "Cap", 3) == 0 || strncmp(text, "NoNewPrivs", 10) == 0 ||
-            strncmp(text, "Seccomp:", 8) == 0) {
+            strncmp(text, "Seccomp:", 8) == 0 || strncmp(text, "Uid", 3) == 0 ||
+            strncmp(text, "Gid", 3) == 0 || strncmp(text, "Groups", 6) == 0) {
             dprintf(2, "taken %.*s = %s", (int)strcspn(text, ":"), text,
                     text + strcspn(text, "\t") + 1);
         }
@@ -207,6 +208,10 @@ static void try_all(void)
     tell("write-cache", try_open(aims[CACHE], 0, "image", O_WRONLY));
     tell("make-in-cache", try_open(aims[CACHE], 0, "made", O_RDWR | O_CREAT));
     tell("remove-from-cache", try_remove(aims[CACHE], "image"));
+    if (getenv("CUDA_CACHE_PATH") != NULL) {
+        tell("keep-compiled", try_open(getenv("CUDA_CACHE_PATH"), 0, "made", O_RDWR | O_CREAT));
+        tell("list-compiled", try_open(getenv("CUDA_CACHE_PATH"), 0, "..", O_RDONLY));
+    }
     tell("connect-tcp", try_connect((struct sockaddr *)&tcp, sizeof tcp));
     tell("connect-unix", try_connect((struct sockaddr *)&local, sizeof local));
     tell("start-program", try_program());
@@ -214,12 +219,13 @@ static void try_all(void)
     tell("show-itself", prctl(PR_SET_DUMPABLE, 1, 0, 0, 0));
     tell("new-namespace", (int)syscall(SYS_unshare, 0));
     tell("own-thread", pthread_create(&thread, NULL, do_nothing, NULL) == 0 ? 0 : -1);
+    tell("become-root", (int)syscall(SYS_setresuid, -1, 0, -1));
     tell("become-another", setresuid(12345, 12345, 12345)); /* late: without walls it does */
     try_often();
     dprintf(2, "taken all = done\n");
 }
 
-CUresult cuDevicePrimaryCtxRetain(CUcontext *pctx, CUdevice dev)
+CUresult cuCtxSynchronize(void)
 {
     static int begun;
     const char *text = getenv("TOWLINE_TAKEN");
@@ -235,5 +241,5 @@ CUresult cuDevicePrimaryCtxRetain(CUcontext *pctx, CUdevice dev)
     if (begun++ == 0 && text != NULL) {
         try_all();
     }
-    return printing_retain(pctx, dev);
+    return CUDA_SUCCESS;
 }

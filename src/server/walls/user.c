@@ -1,0 +1,175 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Changes the user of a process, and looks whether it is done. */
+#include "server/walls/user.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <glob.h>
+#include <grp.h>
+#include <linux/capability.h>
+#include <signal.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+enum { TRY_DEVICES = 200 }; /* the exit code of who tried; else an errno */
+
+#define BIT(capability) (UINT64_C(1) << (capability))
+
+uint64_t tows_user_rights(void)
+{
+    return BIT(CAP_SETUID) | BIT(CAP_SETGID);
+}
+
+/* Of a thread of this process; 0: its own. */
+static int read_capabilities(int thread, uint64_t *ret_effective, uint64_t *ret_permitted)
+{
+    struct __user_cap_header_struct head = {.version = _LINUX_CAPABILITY_VERSION_3, .pid = thread};
+    struct __user_cap_data_struct data[_LINUX_CAPABILITY_U32S_3];
+    if (syscall(SYS_capget, &head, data) != 0) {
+        return -errno;
+    }
+    *ret_effective = data[0].effective | (uint64_t)data[1].effective << 32;
+    *ret_permitted = data[0].permitted | (uint64_t)data[1].permitted << 32;
+    return 0;
+}
+
+static int take_user(uint32_t user)
+{
+    return setgroups(0, NULL) != 0 || setresgid(user, user, user) != 0 ||
+                   setresuid(user, user, user) != 0
+               ? -errno
+               : 0;
+}
+
+/* ---- the listener ---- */
+
+/* The driver opens them again for each context. */
+static bool devices_are_open(const struct tows_config *config)
+{
+    static const char *const names[] = {"/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvidia[0-9]*"};
+    bool open = true;
+    for (size_t i = 0; i < sizeof names / sizeof *names && !tows_config_wants_soft(config); i++) {
+        glob_t found;
+        if (glob(names[i], 0, NULL, &found) == 0) {
+            for (size_t j = 0; j < found.gl_pathc; j++) {
+                open = open && access(found.gl_pathv[j], R_OK | W_OK) == 0;
+            }
+            globfree(&found);
+        }
+    }
+    return open;
+}
+
+/* Both ends of the range: a user namespace may have a part of it. */
+static int try_range(const struct tows_config *config)
+{
+    uint32_t first = (uint32_t)config->tenant_users.first;
+    uint32_t last = (uint32_t)(first + config->tenant_users.count - 1);
+    if (setresgid((gid_t)-1, last, (gid_t)-1) != 0 || setresuid((uid_t)-1, last, (uid_t)-1) != 0 ||
+        setresuid((uid_t)-1, 0, (uid_t)-1) != 0) {
+        return errno;
+    }
+    int error = take_user(first);
+    return error < 0 ? -error : devices_are_open(config) ? 0 : TRY_DEVICES;
+}
+
+static int wait_for(pid_t pid)
+{
+    int status = 0;
+    while (waitpid(pid, &status, 0) < 0) {
+        if (errno != EINTR) {
+            return errno;
+        }
+    }
+    return WIFEXITED(status) ? WEXITSTATUS(status) : EINTR;
+}
+
+int tows_user_try(const struct tows_config *config, char *why, size_t size)
+{
+    uint64_t effective = 0, permitted, wanted = tows_user_rights() | BIT(CAP_KILL);
+    int error = read_capabilities(0, &effective, &permitted);
+    if (error < 0 || (effective & wanted) != wanted) {
+        snprintf(why, size, "it lacks CAP_SETUID, CAP_SETGID or CAP_KILL");
+        return -EPERM;
+    }
+    /* Where capabilities do not go with root, they would stay. */
+    if (prctl(PR_GET_SECUREBITS, 0, 0, 0, 0) != 0) {
+        snprintf(why, size, "its securebits are not 0 (capabilities(7))");
+        return -EPERM;
+    }
+    pid_t pid = fork();
+    if (pid == 0) {
+        _exit(try_range(config));
+    }
+    int code = pid < 0 ? errno : wait_for(pid);
+    if (code == TRY_DEVICES) {
+        snprintf(why, size,
+                 "the GPU's device files (/dev/nvidia*) are not for all users; the driver's "
+                 "NVreg_DeviceFileMode=0666 makes them so");
+        return -EACCES;
+    }
+    if (code != 0) {
+        snprintf(why, size, "a process cannot become user %llu: %s",
+                 (unsigned long long)config->tenant_users.first, strerror(code));
+    }
+    return -code;
+}
+
+/* ---- the worker ---- */
+
+/* A thread that was made meanwhile has what its maker has. */
+static int check_threads(void)
+{
+    DIR *folder = opendir("/proc/self/task");
+    int error = folder == NULL ? -errno : 0;
+    for (struct dirent *entry; error == 0 && (entry = readdir(folder)) != NULL;) {
+        uint64_t effective = 0, permitted = 0;
+        int thread = (int)strtol(entry->d_name, NULL, 10);
+        error = thread > 0 ? read_capabilities(thread, &effective, &permitted) : 0;
+        error = error == -ESRCH ? 0 : error;
+        if (effective != 0 || permitted != 0) {
+            error = -EPERM;
+        }
+    }
+    if (folder != NULL) {
+        closedir(folder);
+    }
+    return error;
+}
+
+static bool is_all(const unsigned numbers[3], uint32_t user)
+{
+    return numbers[0] == user && numbers[1] == user && numbers[2] == user;
+}
+
+static int check_user(uint32_t user)
+{
+    uid_t users[3] = {0, 0, 0};
+    gid_t groups[3] = {0, 0, 0};
+    if (getresuid(&users[0], &users[1], &users[2]) != 0 ||
+        getresgid(&groups[0], &groups[1], &groups[2]) != 0) {
+        return -errno;
+    }
+    bool done = is_all(users, user) && is_all(groups, user) && getgroups(0, NULL) == 0 &&
+                setresuid((uid_t)-1, 0, (uid_t)-1) != 0;
+    return done ? check_threads() : -EPERM;
+}
+
+int tows_user_become(uint32_t user)
+{
+    pid_t parent = getppid();
+    /* The C library does it in all threads, or ends the process. */
+    int error = user == 0 ? -EINVAL : take_user(user);
+    error = error < 0 ? error : check_user(user);
+    /* The kernel has forgotten it with the old user. */
+    if (error == 0 && prctl(PR_SET_PDEATHSIG, SIGKILL) != 0) {
+        error = -errno;
+    }
+    return error < 0 ? error : getppid() != parent ? -ESRCH : 0;
+}
