@@ -200,6 +200,18 @@ int tow_file_cache_dir(bool daemon, char *ret_path, size_t size)
     return file_fits(snprintf(ret_path, size, "%s/.cache/towline", home), size);
 }
 
+int tow_file_user_config(const char *name, char *ret_path, size_t size)
+{
+    const char *config = getenv("XDG_CONFIG_HOME"), *home = getenv("HOME");
+    if (config != NULL && config[0] == '/') {
+        return file_fits(snprintf(ret_path, size, "%s/towline/%s", config, name), size);
+    }
+    if (home == NULL || home[0] != '/') {
+        return -ENOENT;
+    }
+    return file_fits(snprintf(ret_path, size, "%s/.config/towline/%s", home, name), size);
+}
+
 int tow_file_default_socket(char *ret_path, size_t size)
 {
     const char *run = getenv("XDG_RUNTIME_DIR");

@@ -37,6 +37,10 @@ int tow_file_write_all(int fd, const void *bytes, size_t n);
  * home, -ENAMETOOLONG. */
 int tow_file_cache_dir(bool daemon, char *ret_path, size_t size);
 
+/* A file of the user's own settings: $XDG_CONFIG_HOME/towline/NAME, or ~/.config/towline/NAME.
+ * -ENOENT: neither is set. */
+int tow_file_user_config(const char *name, char *ret_path, size_t size);
+
 /* Where a server that runs as root listens, for all users of the machine. */
 #define TOW_FILE_MACHINE_SOCKET "/run/towline.sock"
 

@@ -14,14 +14,7 @@
 
 int tow_known_servers_path(char *ret_path, char *ret_why, size_t size)
 {
-    const char *config = getenv("XDG_CONFIG_HOME"), *home = getenv("HOME");
-    int length = -1;
-    if (config != NULL && config[0] == '/') {
-        length = snprintf(ret_path, PATH_MAX, "%s/towline/known_servers", config);
-    } else if (home != NULL && home[0] == '/') {
-        length = snprintf(ret_path, PATH_MAX, "%s/.config/towline/known_servers", home);
-    }
-    if (length < 0 || length >= PATH_MAX) {
+    if (tow_file_user_config("known_servers", ret_path, PATH_MAX) < 0) {
         snprintf(ret_why, size, "no place for the keys of known servers is known; set HOME");
         return -ENOENT;
     }

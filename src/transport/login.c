@@ -8,42 +8,20 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <sys/random.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/file.h"
+#include "transport/secret_page.h"
 #include "wire/handshake.h"
-
-#ifndef MADV_WIPEONFORK
-#define MADV_WIPEONFORK 18 /* Linux 4.14 */
-#endif
 
 enum { TEXT_MAX = 1024 };
 
-/* A page of its own: not in core dumps, nor in children that the program forks meanwhile. */
 struct secret {
     struct tow_login_token token;
     char text[TEXT_MAX];
 };
-
-static struct secret *secret_make(void)
-{
-    struct secret *secret =
-        mmap(NULL, sizeof *secret, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (secret == MAP_FAILED) {
-        return NULL;
-    }
-    madvise(secret, sizeof *secret, MADV_DONTDUMP);
-    madvise(secret, sizeof *secret, MADV_WIPEONFORK);
-    return secret;
-}
-
-static void secret_forget(struct secret *secret)
-{
-    explicit_bzero(secret, sizeof *secret);
-    munmap(secret, sizeof *secret);
-}
 
 /* The token in a file. -ENOENT: there is no file. */
 static int read_file(struct secret *secret, const char *path, char *why, size_t why_size)
@@ -78,14 +56,10 @@ static int read_file(struct secret *secret, const char *path, char *why, size_t 
 
 static int read_own_file(struct secret *secret, char *why, size_t why_size)
 {
-    char path[PATH_MAX] = "";
-    const char *config = getenv("XDG_CONFIG_HOME"), *home = getenv("HOME");
-    if (config != NULL && config[0] == '/') {
-        snprintf(path, sizeof path, "%s/towline/token", config);
-    } else if (home != NULL && home[0] == '/') {
-        snprintf(path, sizeof path, "%s/.config/towline/token", home);
-    }
-    return path[0] == '\0' ? -ENOENT : read_file(secret, path, why, why_size);
+    char path[PATH_MAX];
+    return tow_file_user_config("token", path, sizeof path) < 0
+               ? -ENOENT
+               : read_file(secret, path, why, why_size);
 }
 
 static int secret_find(struct secret *secret, const char *address, char *why, size_t why_size)
@@ -214,7 +188,7 @@ static int login_prove(struct tow_line *line, const char *address, const struct 
 int tow_login_do(struct tow_line *line, const char *address, const struct tow_preface *first,
                  int64_t deadline_ns, char *why, size_t why_size)
 {
-    struct secret *secret = secret_make();
+    struct secret *secret = tow_secret_page_make(sizeof *secret);
     if (secret == NULL) {
         snprintf(why, why_size, "memory is used up");
         return -ENOMEM;
@@ -225,6 +199,6 @@ int tow_login_do(struct tow_line *line, const char *address, const struct tow_pr
     if (error == 0) {
         error = login_prove(line, address, first, secret, deadline_ns, why, why_size);
     }
-    secret_forget(secret);
+    tow_secret_page_forget(secret, sizeof *secret);
     return error;
 }
