@@ -33,6 +33,8 @@ struct tls_server {
     char path[PATH_MAX];        /* of that file */
     struct tow_tls_print pin;
     struct tow_tls_trust trust;
+    struct tow_tls_own own; /* what this client shows, where it is asked for it */
+    bool shows;
 };
 
 /* ---- which server it must be ---- */
@@ -82,7 +84,10 @@ static void tls_explain(const struct tls_server *server, int error, const char *
 {
     char seen[TOW_TLS_PRINT_TEXT + 1];
     const struct tow_tls_trust *trust = &server->trust;
-    if (error == -EACCES && trust->met && trust->authorities != NULL && trust->doubt != NULL) {
+    if (server->own.why[0] != '\0') {
+        snprintf(ret_why, size, TLS "%s asks for a certificate: %s", server->name, server->own.why);
+    } else if (error == -EACCES && trust->met && trust->authorities != NULL &&
+               trust->doubt != NULL) {
         snprintf(ret_why, size,
                  TLS "%s has a certificate that %s does not vouch for, and is not used: %s",
                  server->name, trust->authorities, trust->doubt);
@@ -128,6 +133,9 @@ static int tls_meet(const char *rest, struct tls_server *server, int64_t deadlin
     }
     if (error < 0) {
         return error;
+    }
+    if (server->shows) {
+        tow_tls_own_show(lib, context, &server->own);
     }
     error = tow_tcp_dial(TLS, rest, deadline_ns, ret_why, size, &fd);
     if (error < 0) {
@@ -246,7 +254,7 @@ static int tls_connect(const char *rest, const struct tow_preface *preface,
                        struct tow_patience *patience, char *ret_why, size_t size,
                        struct tow_line **ret_line)
 {
-    struct tls_server server = {.host = ""};
+    struct tls_server server = {.shows = true};
     struct tow_line *line = NULL;
     struct tow_grant grant = {.id = {0}};
     char address[TOW_ADDRESS_MAX];

@@ -28,10 +28,12 @@ typedef struct engine_st ENGINE;
 typedef struct x509_st X509;
 typedef struct X509_pubkey_st X509_PUBKEY;
 typedef struct X509_name_st X509_NAME;
+typedef struct X509_name_entry_st X509_NAME_ENTRY;
 typedef struct evp_pkey_st EVP_PKEY;
 typedef struct evp_md_st EVP_MD;
 typedef struct asn1_string_st ASN1_INTEGER;
 typedef struct asn1_string_st ASN1_TIME;
+typedef struct asn1_string_st ASN1_STRING;
 typedef struct x509_store_ctx_st X509_STORE_CTX;
 typedef struct X509_VERIFY_PARAM_st X509_VERIFY_PARAM;
 typedef struct ossl_lib_ctx_st OSSL_LIB_CTX;
@@ -41,6 +43,7 @@ typedef void tow_tls_keylog(const SSL *ssl, const char *line);
 typedef int tow_tls_psk_find(SSL *ssl, const unsigned char *id, size_t id_size, SSL_SESSION **ret);
 typedef int tow_tls_psk_use(SSL *ssl, const void *digest, const unsigned char **ret_id,
                             size_t *ret_id_size, SSL_SESSION **ret);
+typedef int tow_tls_password(char *ret, int size, int writing, void *user);
 
 /* What we use of libssl and libcrypto, with the types of OpenSSL's own headers (ssl.h, evp.h). */
 #define TOW_TLS_SSL_FUNCTIONS(F)                                                                   \
@@ -64,7 +67,11 @@ typedef int tow_tls_psk_use(SSL *ssl, const void *digest, const unsigned char **
     F(int, SSL_CTX_check_private_key, (const SSL_CTX *))                                           \
     F(X509 *, SSL_CTX_get0_certificate, (const SSL_CTX *))                                         \
     F(int, SSL_CTX_load_verify_file, (SSL_CTX *, const char *path))                                \
-    F(int, SSL_get_ex_data_X509_STORE_CTX_idx, (void))                                             \
+    F(void, SSL_CTX_set_cert_cb, (SSL_CTX *, int (*)(SSL *, void *), void *))                      \
+    F(int, SSL_use_certificate, (SSL *, X509 *))                                                   \
+    F(int, SSL_use_PrivateKey, (SSL *, EVP_PKEY *))                                                \
+    F(int, SSL_check_private_key, (const SSL *))                                                   \
+    F(long, SSL_ctrl, (SSL *, int command, long number, void *))                                   \
     F(X509 *, SSL_get1_peer_certificate, (const SSL *))                                            \
     F(X509_VERIFY_PARAM *, SSL_get0_param, (SSL *))                                                \
     F(long, SSL_get_verify_result, (const SSL *))                                                  \
@@ -96,6 +103,7 @@ typedef int tow_tls_psk_use(SSL *ssl, const void *digest, const unsigned char **
     F(OSSL_LIB_CTX *, OSSL_LIB_CTX_new, (void))                                                    \
     F(const BIO_METHOD *, BIO_s_mem, (void))                                                       \
     F(BIO *, BIO_new, (const BIO_METHOD *))                                                        \
+    F(BIO *, BIO_new_mem_buf, (const void *, int size))                                            \
     F(int, BIO_free, (BIO *))                                                                      \
     F(int, BIO_read, (BIO *, void *, int size))                                                    \
     F(int, BIO_write, (BIO *, const void *, int size))                                             \
@@ -106,7 +114,6 @@ typedef int tow_tls_psk_use(SSL *ssl, const void *digest, const unsigned char **
     F(int, ERR_pop_to_mark, (void))                                                                \
     F(const char *, ERR_reason_error_string, (unsigned long))                                      \
     F(X509 *, X509_STORE_CTX_get0_cert, (const X509_STORE_CTX *))                                  \
-    F(void *, X509_STORE_CTX_get_ex_data, (const X509_STORE_CTX *, int index))                     \
     F(int, X509_STORE_CTX_get_error, (const X509_STORE_CTX *))                                     \
     F(void, X509_STORE_CTX_set_error, (X509_STORE_CTX *, int error))                               \
     F(int, X509_verify_cert, (X509_STORE_CTX *))                                                   \
@@ -116,7 +123,12 @@ typedef int tow_tls_psk_use(SSL *ssl, const void *digest, const unsigned char **
     F(X509_PUBKEY *, X509_get_X509_PUBKEY, (const X509 *))                                         \
     F(int, i2d_X509_PUBKEY, (const X509_PUBKEY *, unsigned char **))                               \
     F(X509_NAME *, X509_get_subject_name, (const X509 *))                                          \
-    F(int, X509_NAME_get_text_by_NID, (const X509_NAME *, int number, char *, int size))           \
+    F(int, X509_NAME_get_index_by_NID, (const X509_NAME *, int number, int behind))                \
+    F(X509_NAME_ENTRY *, X509_NAME_get_entry, (const X509_NAME *, int index))                      \
+    F(ASN1_STRING *, X509_NAME_ENTRY_get_data, (const X509_NAME_ENTRY *))                          \
+    F(int, ASN1_STRING_type, (const ASN1_STRING *))                                                \
+    F(int, ASN1_STRING_length, (const ASN1_STRING *))                                              \
+    F(const unsigned char *, ASN1_STRING_get0_data, (const ASN1_STRING *))                         \
     F(void, X509_free, (X509 *))                                                                   \
     F(X509 *, X509_new_ex, (OSSL_LIB_CTX *, const char *query))                                    \
     F(int, X509_set_version, (X509 *, long))                                                       \
@@ -133,6 +145,9 @@ typedef int tow_tls_psk_use(SSL *ssl, const void *digest, const unsigned char **
     F(int, PEM_write_bio_X509, (BIO *, const X509 *))                                              \
     F(int, PEM_write_bio_PrivateKey,                                                               \
       (BIO *, const EVP_PKEY *, const EVP_CIPHER *, const unsigned char *, int, void *, void *))   \
+    F(X509 *, PEM_read_bio_X509, (BIO *, X509 **, tow_tls_password *, void *))                     \
+    F(EVP_PKEY *, PEM_read_bio_PrivateKey_ex,                                                      \
+      (BIO *, EVP_PKEY **, tow_tls_password *, void *, OSSL_LIB_CTX *, const char *query))         \
     F(EVP_PKEY *, EVP_PKEY_Q_keygen, (OSSL_LIB_CTX *, const char *query, const char *type, ...))   \
     F(void, EVP_PKEY_free, (EVP_PKEY *))                                                           \
     F(const EVP_MD *, EVP_sha256, (void))                                                          \

@@ -302,6 +302,9 @@ int tow_tls_shake(const struct tow_tls_lib *lib, int fd, const struct tow_tls_sh
         error = early > sizeof ret->early || got != (int)early ? -EMSGSIZE : 0;
         ret->early_size = early;
     }
+    if (error == 0 && by->ret_cert != NULL) {
+        tow_tls_client_cert_read(lib, ssl, by->ret_cert);
+    }
     lib->ERR_clear_error();
     lib->SSL_free(ssl);
     return error;

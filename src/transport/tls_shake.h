@@ -4,6 +4,7 @@
 #define TOW_TRANSPORT_TLS_SHAKE_H
 
 #include "transport/tls.h"
+#include "transport/tls_client_cert.h"
 #include "transport/tls_record.h"
 
 /* More than any flight of a handshake without certificates, and what may come behind it. */
@@ -35,6 +36,8 @@ struct tow_tls_shake_by {
     const struct tow_grant *grant; /* borrowed */
     const char *host;              /* borrowed */
     bool server;
+    struct tow_tls_client_cert *ret_cert; /* a server's: who the client is, after
+                                        tow_tls_client_cert_ask; NULL: nobody asks */
 };
 int tow_tls_shake(const struct tow_tls_lib *lib, int fd, const struct tow_tls_shake_by *by,
                   int64_t deadline_ns, const char **ret_reason, struct tow_tls_shaken *ret);

@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """tls:// from the address to the session: whose key it is, who gets in, and who has the key."""
 
+import contextlib
 import ctypes
 import os
 import pathlib
@@ -21,6 +22,17 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "lib"))
 import rawclient as raw  # noqa: E402
 import towtest as t  # noqa: E402
 
+CONFIG = """
+[req]
+distinguished_name = name
+[name]
+[authority]
+basicConstraints = critical,CA:TRUE
+[client]
+extendedKeyUsage = clientAuth
+[server]
+extendedKeyUsage = serverAuth
+"""
 NOT_VALID = "the token is not valid here; ask the server's administrator for another"
 
 # Enough bytes for lanes, there and back; then what the file says that is given as an argument.
@@ -45,13 +57,13 @@ copies()
 """
 
 
-def encrypted(*flags, listen=("tls://127.0.0.1:0", "tcp://127.0.0.1:0"), token=True):
+def encrypted(*flags, listen=("tls://127.0.0.1:0", "tcp://127.0.0.1:0"), token=True, env=None):
     """A server whose key and tokens are in its own folder."""
     try:
         ctypes.CDLL("libssl.so.3")
     except OSError as error:
         raise t.Skip("OpenSSL 3 is not installed (libssl3)") from error
-    server = t.Server(*(("--require-token",) if token else ()), *flags)
+    server = t.Server(*(("--require-token",) if token else ()), *flags, env=env)
     server.flags = [flag for flag in server.flags if not flag.startswith("--listen=tcp:")]
     server.flags += [f"--listen={address}" for address in listen] + [f"--token-file={server.folder / 'tokens'}"]
     return server
@@ -69,7 +81,7 @@ def address(server):
 
 def home(server, token="", **more):
     """The environment of a user whose files are in the server's folder."""
-    found = {name: value for name, value in os.environ.items() if not name.startswith("TOWLINE_TOKEN")}
+    found = {name: value for name, value in os.environ.items() if not name.startswith(("TOWLINE_TOKEN", "TOWLINE_TLS_"))}
     found.update(HOME=str(server.folder), XDG_CONFIG_HOME=str(server.folder / "config"), **more)
     return dict(found, TOWLINE_TOKEN=token) if token else found
 
@@ -86,8 +98,64 @@ def program(server, token, text, **more):
     return t.towline_run(address(server), [sys.executable, "-c", text], env=home(server, token, **more), preload=True)
 
 
+class Authority:
+    """Makes certificates, by openssl's own program."""
+
+    def __init__(self, folder):
+        if not shutil.which("openssl"):
+            raise t.Skip("openssl, which makes certificates, is not installed")
+        self.folder = folder
+        folder.mkdir()
+        (folder / "config").write_text(CONFIG)
+        self.openssl("req", "-x509", *self.new("ca.key"), "-out", "ca.pem", "-subj", "/CN=authority", "-days", "2", "-extensions", "authority")
+        self.path = folder / "ca.pem"
+
+    def openssl(self, *arguments):
+        done = t.run(["openssl", *arguments], cwd=self.folder)
+        t.equal(done.returncode, 0, f"openssl {arguments}: {done.stderr}")
+
+    @staticmethod
+    def new(key):
+        return "-config", "config", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-keyout", key
+
+    def issue(self, subject="/CN=ann", use="client", days=2):
+        """A certificate and its key in one file."""
+        self.openssl("req", *self.new("own.key"), "-out", "own.csr", "-subj", subject)
+        self.openssl("x509", "-req", "-in", "own.csr", "-CA", "ca.pem", "-CAkey", "ca.key", "-CAcreateserial", "-out", "own.pem",
+                     "-days", str(days), "-extfile", "config", "-extensions", use)
+        path = self.folder / f"{len(list(self.folder.iterdir()))}.pem"
+        path.touch(0o600)
+        path.write_text((self.folder / "own.pem").read_text() + (self.folder / "own.key").read_text())
+        return path
+
+
+@contextlib.contextmanager
+def vouched(*flags, token=False, **more):
+    """A server that takes certificates of an authority, and the authority."""
+    server = encrypted(*flags, token=token, **more)
+    authority = Authority(server.folder / "authority")
+    server.flags.append(f"--tls-client-ca={authority.path}")
+    with server:
+        t.equal(trust(server).returncode, 0, "towline trust")
+        yield server, authority
+
+
 def expect_said(done, sentence):
     t.check(done.returncode != 0 and sentence in done.stderr, f"{sentence!r} is not in {done.stdout}{done.stderr}")
+
+
+@contextlib.contextmanager
+def running(server, where, **more):
+    """A program that has copied once and waits for a line; then it does so again, and says "still"."""
+    process = subprocess.Popen([str(t.TOWLINE), "run", "-s", where, "--", sys.executable, "-c",
+                                COPIES + "print('right', flush=True); input(); copies(); print('still', flush=True)"],
+                               stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=home(server, **more))
+    try:
+        t.equal(process.stdout.readline(), "right\n", f"a program\n{server.log()}")
+        yield process
+    finally:
+        process.kill()
+        process.wait()
 
 
 def shaker(server):
@@ -307,22 +375,14 @@ def a_handshake_that_was_recorded_leads_nowhere():
         between = Recorder(port)
         where = f"tls://127.0.0.1:{between.socket.getsockname()[1]}"
         t.equal(trust(server, where=where).returncode, 0, "towline trust")
-        process = subprocess.Popen([str(t.TOWLINE), "run", "-s", where, "--", sys.executable, "-c",
-                                    COPIES + "print('right', flush=True); input(); copies(); print('still', flush=True)"],
-                                   stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
-                                   env=home(server, text, TOWLINE_LANES="3"))
-        try:
-            t.equal(process.stdout.readline(), "right\n", "a program")
+        with running(server, where, token=text, TOWLINE_LANES="3") as process:
             # Those that name a secret have it at the end: extension 41, an identity of 16 bytes, a binder of 32.
             named = [words for words in between.first if words[-63:-61] == b"\0\x29" and words[-59:-55] == b"\0\x16\0\x10"]
             t.check(named, "lines of the session")
             replay(port, named[0], "127.0.0.2")  # while it runs
             expect_log(server, r"127\.0\.0\.2:\d+ was refused: its session is not here")
             t.equal(process.communicate("\n", timeout=30 * t.SLOW)[0], "still\n", "the program goes on")
-        finally:
-            process.kill()
-            process.wait()
-            between.socket.close()
+        between.socket.close()
         t.wait_until(lambda: not server.status()["sessions"], 10, "the session's end")
         replay(port, named[0], "127.0.0.1")
         expect_log(server, r"127\.0\.0\.1:\d+ was refused: its session is not here")
@@ -379,6 +439,121 @@ def a_key_that_others_can_read_is_not_used():
         (server.folder / "tls.pem").chmod(0o644)
         server.process.send_signal(signal.SIGHUP)
         expect_log(server, "the settings stay as they were: others can read or change the key in")
+
+
+@t.test(60)
+def a_certificate_logs_in():
+    with vouched(listen=("tls://0.0.0.0:0",)) as (server, authority):
+        text, where = create(server), address(server).replace("0.0.0.0", "127.0.0.1")
+        t.equal(trust(server, where=where).returncode, 0, "towline trust")
+        (server.folder / "config" / "towline").mkdir(parents=True, exist_ok=True)
+        shutil.copy(authority.issue(), server.folder / "config" / "towline" / "client.pem")
+        with running(server, where, TOWLINE_LANES="2") as process:
+            t.equal([session["tenant"] for session in server.status()["sessions"]], ["ann (certificate)"], "whose session it is")
+            done = status(server, where=where)
+            t.check("ann (certificate)" in done.stdout, f"what ann sees: {done.stdout}{done.stderr}")
+            bob = status(server, where=where, TOWLINE_TLS_CERT=str(authority.issue("/O=somewhere/CN=bob")))
+            t.check(bob.returncode == 0 and "ann" not in bob.stdout, f"what bob sees: {bob.stdout}{bob.stderr}")
+            t.equal(process.communicate("\n", timeout=30 * t.SLOW)[0], "still\n", "the program goes on")
+        expect_log(server, r"session \d+ of ann \(certificate\), class -, from")
+        t.check(text not in server.log(), "a token in the log")
+
+
+@t.test(60, trees=("plain", "asan"))
+def a_certificate_that_is_not_good_is_refused():
+    with vouched() as (server, authority):
+        other = Authority(server.folder / "other")
+        cases = (
+            (authority.issue(days=-1), "of ann: certificate has expired", "your certificate has expired; ask the server's administrator for another"),
+            (other.issue(), "of ann: unable to get local issuer certificate", "your certificate is none of this server's authorities"),
+            (authority.issue(use="server"), r"of ann: (unsupported|unsuitable) certificate purpose", "your certificate is not for clients (clientAuth)"),
+            (authority.issue("/CN=ann smith"), "that names no user", "your certificate names no user"),
+            (authority.issue("/CN=ann/CN=root"), "that names no user", "your certificate names no user"),
+            (authority.issue("/O=somewhere"), "that names no user", "your certificate names no user"),
+        )
+        for path, line, sentence in cases:
+            before = len(re.findall("was refused", server.log()))
+            expect_said(status(server, TOWLINE_TLS_CERT=str(path)), f"{address(server)} refuses: {sentence}")
+            expect_log(server, rf"127\.0\.0\.1:\d+ was refused: with a certificate {line}")
+            t.equal(len(re.findall("was refused", server.log())), before + 1, f"lines in the log\n{server.log()}")
+        expect_said(program(server, "", COPIES, TOWLINE_TLS_CERT=str(cases[0][0])), "your certificate has expired")
+        expect_said(status(server), "refuses: a certificate is needed; ask the server's administrator for one")
+        expect_log(server, r"127\.0\.0\.1:\d+ was refused: a certificate is needed")
+        done = program(server, "", COPIES + "print('right')", TOWLINE_TLS_CERT=str(authority.issue()))
+        t.equal(done.stdout, "right\n", f"a program with a good one: {done.stderr}")
+
+
+@t.test(60)
+def a_certificate_needs_its_key():
+    with vouched() as (server, authority):
+        ann, bob = authority.issue(), authority.issue("/CN=bob")
+        expect_said(status(server, TOWLINE_TLS_CERT=str(ann), TOWLINE_TLS_KEY=str(bob)), f"{bob} has no key in PEM, without a password, that is the one")
+        t.equal(status(server, TOWLINE_TLS_CERT=str(ann), TOWLINE_TLS_KEY=str(ann)).returncode, 0, "both in files of their own")
+        ann.chmod(0o640)
+        expect_said(status(server, TOWLINE_TLS_CERT=str(ann)), f"asks for a certificate: others can read the key of your certificate in {ann}; run chmod 600 {ann}")
+        expect_said(status(server, TOWLINE_TLS_CERT="/nowhere.pem"), "asks for a certificate: your certificate in /nowhere.pem cannot be read")
+        expect_said(program(server, "", COPIES, TOWLINE_TLS_CERT="/nowhere.pem"), "your certificate in /nowhere.pem cannot be read")
+    with encrypted(token=False) as server:
+        t.equal(trust(server).returncode, 0, "towline trust")
+        t.equal(status(server, TOWLINE_TLS_CERT="/nowhere.pem").returncode, 0, "a server that does not ask for one")
+
+
+@t.test(60)
+def a_token_and_a_certificate_are_one_user():
+    with vouched(token=True) as (server, authority):
+        text, ann = create(server), str(authority.issue())
+        with running(server, address(server), TOWLINE_TLS_CERT=ann):  # and no token
+            t.check("ann (certificate)" in status(server, text).stdout, "what the user of the token sees")
+        expect_said(status(server), "needs a token")
+        # A good certificate is a login: no token is asked for. One that is not good is none, and no token makes up for it.
+        wrong = text[:-1] + ("1" if text[-1] == "0" else "0")
+        t.equal(status(server, wrong, TOWLINE_TLS_CERT=ann).returncode, 0, "a certificate and a wrong token")
+        expect_said(status(server, text, TOWLINE_TLS_CERT=str(authority.issue(days=-1))), "your certificate has expired")
+        # Without TLS there are tokens only.
+        expect_said(status(server, where=server.address("tcp"), TOWLINE_TLS_CERT=ann), "needs a token")
+
+
+@t.test(60)
+def authorities_for_clients_are_read_again():
+    with vouched() as (server, authority):
+        ann, other = str(authority.issue()), Authority(server.folder / "other")
+        t.equal(status(server, TOWLINE_TLS_CERT=ann).returncode, 0, "a certificate")
+        authority.path.write_text("none")
+        server.process.send_signal(signal.SIGHUP)
+        expect_log(server, "the settings stay as they were: .*ca.pem, which is to have authorities for clients, has no certificates in PEM")
+        t.equal(status(server, TOWLINE_TLS_CERT=ann).returncode, 0, "as it was")
+        # Whoever was vouched for by the old ones, and has not said yet what he wants, has to come again.
+        shows = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        shows.check_hostname, shows.verify_mode = False, ssl.CERT_NONE
+        shows.load_cert_chain(ann)
+        port = int(address(server).rsplit(":", 1)[1])
+        with shows.wrap_socket(socket.create_connection(("127.0.0.1", port), timeout=30 * t.SLOW)) as connection:
+            authority.path.write_text(other.path.read_text())
+            server.process.send_signal(signal.SIGHUP)
+            expect_log(server, "the settings were read again")
+            connection.sendall(raw.frame(0xF00C, struct.pack("<II", raw.MAGIC, 1), thread=0))
+            t.check(b"the server's authorities for clients are others by now" in connection.recv(4096), "the answer to a question")
+        expect_said(status(server, TOWLINE_TLS_CERT=ann), "none of this server's authorities")
+        t.equal(status(server, TOWLINE_TLS_CERT=str(other.issue())).returncode, 0, "one of the new authority")
+
+
+@t.test(60)
+def workers_do_not_know_certificates():
+    if not t.sees_all_processes():
+        raise t.Skip("needs to look into workers")
+    with vouched(env={"TOWLINE_TLS_CERT": "/x", "TOWLINE_TLS_KEY": "/y"}) as (server, _):
+        t.check(server.workers(), "there is no worker")
+        for worker in server.workers():
+            found = pathlib.Path(f"/proc/{worker}/environ").read_bytes()
+            t.check(b"TOWLINE_TLS_" not in found, "a worker has a certificate in its environment")
+
+
+@t.test(60)
+def nobody_listens_with_tls_for_anyone_by_accident():
+    done = t.run([t.TOWLINED, "--listen=tls://0.0.0.0:0", "--device=soft"])
+    expect_said(done, "have people need a token (--require-token, or require-token = 1 in the config file) or a certificate (--tls-client-ca=FILE)")
+    done = t.run([t.TOWLINED, "--listen=tcp://0.0.0.0:0", "--listen=tls://127.0.0.1:0", "--device=soft", "--tls-client-ca=/nowhere"])
+    expect_said(done, "whoever reaches tcp://0.0.0.0")
 
 
 if __name__ == "__main__":

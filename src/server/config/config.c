@@ -142,6 +142,11 @@ static const struct option_entry entries[] = {
      "start)."},
     {"tls-key", 0, KIND_TEXT, 0, AT(tls_key), 0, "FILE",
      "The certificate's key, in PEM; without it, it is in the same file."},
+    {"tls-client-ca", 0, KIND_TEXT, 0, AT(tls_client_ca), 0, "FILE",
+     "Authorities, in PEM, that vouch for users: over tls:// a client with a certificate of "
+     "theirs\n"
+     "has logged in as the user that its common name says. Nobody else may there but with a token\n"
+     "(require-token), or where anyone may (allow-anyone)."},
     {"heartbeat", 0, KIND_PATIENCE, FOR_WORKER, AT(heartbeat), 3600, "SECONDS",
      "How long a machine at the other end of a network may be silent before it is given up\n"
      "(20; at least 5; 0: for ever)."},

@@ -59,6 +59,7 @@ struct tows_config {
     char token_file[TOW_CONFIG_TEXT_MAX];   /* "": the usual place */
     char tls_certificate[TOW_CONFIG_TEXT_MAX]; /* "": one of its own */
     char tls_key[TOW_CONFIG_TEXT_MAX];         /* "": in the same file */
+    char tls_client_ca[TOW_CONFIG_TEXT_MAX];   /* "": no certificates of clients */
     uint64_t allow_anyone; /* 1: listen beyond this machine, without knowing who comes */
     uint64_t heartbeat;    /* seconds that a machine on a network may be silent; 0: for ever */
     uint64_t watchdog;     /* seconds that a worker may stand still; 0: for ever */

@@ -102,7 +102,8 @@ static int check_open(const struct server *server, const struct tows_config *con
     int error = 0;
     for (unsigned i = 0; i < server->listener_count && error == 0; i++) {
         const struct tow_listener *listener = server->listeners[i];
-        error = tows_allow_listen(config, listener->fd, listener->address, why, why_size);
+        error = tows_allow_listen(config, listener->fd, listener->address,
+                                  tow_transport_encrypts(listener->kind), why, why_size);
     }
     return error;
 }
@@ -954,6 +955,7 @@ int tows_listener_main(const struct tows_config *config, int argc, char **argv)
     }
     tows_walls_choose_users(&server.config);
     tows_worker_pool_init(&server.pool, &server.config);
+    server.login.authorities = server.shaker.authorities;
     error = tows_login_read(&server.config, &server.login, why, sizeof why);
     if (error == 0) {
         error = start_listening(&server);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Checks proofs of tokens, slows down those that are wrong, and keeps the file of tokens in view.
- */
+ * Certificates were checked in the handshake, and say here whose they are. */
 #include "server/daemon/login.h"
 
 #include <errno.h>
@@ -28,6 +28,32 @@
 #define NEEDED                                                                                     \
     "a token is needed; ask the server's administrator for one (towlined token create), and put "  \
     "it into ~/.config/towline/token or into a file that TOWLINE_TOKEN_FILE names"
+
+#define NEEDED_CERTIFICATE                                                                         \
+    "a certificate is needed; ask the server's administrator for one, and put it, with its key, "  \
+    "into ~/.config/towline/client.pem or into files that TOWLINE_TLS_CERT and TOWLINE_TLS_KEY "   \
+    "name"
+#define NO_CERTIFICATES                                                                            \
+    "certificates of clients do not count here any more; ask the server's administrator"
+
+#define NEW_AUTHORITIES "the server's authorities for clients are others by now; try again"
+
+/* What the owner of a certificate that is not taken is told. */
+static const char *const certificate_refusals[] = {
+    [TOW_TLS_CERT_NOT_YET] =
+        "your certificate is not valid yet; look at the clocks of both machines",
+    [TOW_TLS_CERT_EXPIRED] =
+        "your certificate has expired; ask the server's administrator for another",
+    [TOW_TLS_CERT_NOT_FOR_CLIENTS] =
+        "your certificate is not for clients (clientAuth); ask the server's "
+        "administrator for one that is",
+    [TOW_TLS_CERT_FOREIGN] = "your certificate is none of this server's authorities; ask its "
+                             "administrator for one, or show none (TOWLINE_TLS_CERT, "
+                             "~/.config/towline/client.pem)",
+};
+#define NO_NAME                                                                                    \
+    "your certificate names no user: its subject needs one common name of 1 to 32 letters, "       \
+    "digits and ._@-; ask the server's administrator for another"
 
 /* ---- the file ---- */
 
@@ -68,6 +94,7 @@ int tows_login_read(const struct tows_config *config, struct tows_login *login, 
     }
     login->allow = allow;
     login->required = required;
+    login->certificates = config->tls_client_ca[0] != '\0' && config->private_dir[0] == '\0';
     login->places = config->places_per_peer;
     login->changed = true;
     login->latest_s = 0; /* so a clock that went wrong is forgotten */
@@ -121,7 +148,7 @@ void tows_login_refresh(struct tows_login *login)
 
 bool tows_login_knows(const struct tows_login *login, const struct tows_who *who)
 {
-    return !login->required || who->kind != TOW_WHO_TOKEN ||
+    return !login->required || who->kind != TOW_WHO_TOKEN || who->certificate ||
            tows_tokens_find(&login->tokens, who->token) != NULL;
 }
 
@@ -216,6 +243,37 @@ static void take_proof(struct tows_login *login, struct tows_door *door,
     }
 }
 
+/* One that is good is a login. One that is not is none, whatever else its owner has: it is refused,
+ * and he learns what to do. */
+static void take_certificate(const struct tows_login *login, struct tows_door *door,
+                             struct tows_pending_conn *conn)
+{
+    const struct tow_tls_client_cert *cert = &conn->shaken.cert;
+    const size_t count = sizeof certificate_refusals / sizeof *certificate_refusals;
+    const bool named = tows_tokens_name_is_right(cert->name);
+    const char *refusal = cert->state != TOW_TLS_CERT_GOOD
+                              ? cert->state < count ? certificate_refusals[cert->state]
+                                                    : certificate_refusals[TOW_TLS_CERT_FOREIGN]
+                          : !named ? NO_NAME
+                                   : NULL;
+    if (refusal != NULL) {
+        char said[256];
+        snprintf(said, sizeof said, "with a certificate %s%s%s%s", named ? "of " : "",
+                 named ? cert->name : "that names no user", cert->doubt[0] != '\0' ? ": " : "",
+                 cert->doubt);
+        login_tell(conn, said);
+        tows_pending_conn_go_on(conn, refusal);
+        return;
+    }
+    struct tows_who who = {.kind = TOW_WHO_TOKEN, .certificate = true};
+    snprintf(who.name, sizeof who.name, "%.*s", TOW_WHO_NAME_MAX, cert->name);
+    if (tows_door_rename(door, conn, &who, login->places) < 0) {
+        conn->state = TOW_CONN_GONE;
+    } else if (conn->state == TOW_CONN_SHOWN) {
+        tows_pending_conn_go_on(conn, NULL);
+    }
+}
+
 /* Whether what it wants needs no token: nothing is said about the server, or a session's secret
  * will be asked for. */
 static bool needs_none(const struct tows_pending_conn *conn)
@@ -224,25 +282,54 @@ static bool needs_none(const struct tows_pending_conn *conn)
            (conn->state == TOW_CONN_ASKED && conn->present && conn->orders == 0);
 }
 
+/* Who was vouched for before the settings were read again is so by those who are named now, or has
+ * to shake hands once more: his program does so by itself. */
+static void guard_certificate(const struct tows_login *login, struct tows_pending_conn *conn)
+{
+    conn->allowed =
+        login->certificates && tow_hash_equal(conn->shaken.authorities, login->authorities);
+    if (!conn->allowed) {
+        const char *sentence = login->certificates ? NEW_AUTHORITIES : NO_CERTIFICATES;
+        login_tell(conn, sentence);
+        tows_pending_conn_refuse(conn, login->certificates ? TOW_REFUSE_BUSY : TOW_REFUSE_TOKEN,
+                                 sentence);
+    }
+}
+
 void tows_login_guard(struct tows_login *login, struct tows_door *door,
                       struct tows_pending_conn *conn, uid_t owner)
 {
-    char sentence[TOW_WHO_TEXT_MAX + 160];
+    char sentence[TOW_WHO_TEXT_MAX + 256];
     if (conn->state == TOW_CONN_PROOF) {
         take_proof(login, door, conn);
+        return;
+    }
+    if (conn->state == TOW_CONN_SHOWN) {
+        take_certificate(login, door, conn);
         return;
     }
     if (conn->allowed || (conn->state != TOW_CONN_PROGRAM && conn->state != TOW_CONN_ASKED &&
                           conn->state != TOW_CONN_LANE)) {
         return;
     }
+    if (conn->refusal != NULL) {
+        tows_pending_conn_refuse(conn, TOW_REFUSE_TOKEN, conn->refusal); /* the log has it */
+        return;
+    }
     bool token = login->required && conn->by_network;
+    if (conn->who.certificate) {
+        guard_certificate(login, conn);
+        return;
+    }
     if (token && conn->who.kind == TOW_WHO_TOKEN) {
         conn->allowed = !login->broken && tows_login_knows(login, &conn->who);
         snprintf(sentence, sizeof sentence, "%s", NOT_VALID);
     } else if (token) {
         conn->allowed = needs_none(conn);
         snprintf(sentence, sizeof sentence, "%s", NEEDED);
+    } else if (login->certificates && conn->bound && !login->allow.anyone) {
+        conn->allowed = needs_none(conn);
+        snprintf(sentence, sizeof sentence, "%s", NEEDED_CERTIFICATE);
     } else {
         conn->allowed = tows_allow_lets_in(&login->allow, conn->fd, &conn->who, owner);
         tows_allow_explain(&conn->who, sentence, sizeof sentence);

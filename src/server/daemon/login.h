@@ -24,10 +24,12 @@ struct tows_login_failure {
 
 struct tows_login {
     struct tows_allow allow;
-    bool required;   /* over TCP nobody without a token */
-    bool changed;    /* who may was read anew: the listener has to look at all again */
-    bool broken;     /* the file of tokens cannot be read: nobody logs in */
-    uint64_t places; /* for each user, before a program is served */
+    bool required;              /* over TCP nobody without a token, or a certificate over TLS */
+    bool certificates;          /* over TLS clients are asked for certificates, which log in */
+    bool changed;               /* who may was read anew: the listener has to look at all again */
+    bool broken;                /* the file of tokens cannot be read: nobody logs in */
+    const uint8_t *authorities; /* borrowed from the listener: which they are, by a hash */
+    uint64_t places;            /* for each user, before a program is served */
     char path[PATH_MAX];
     struct tows_tokens tokens; /* owned */
     struct stat seen;          /* the file when it was read; zeros: it was not there */
@@ -51,7 +53,7 @@ bool tows_login_knows(const struct tows_login *login, const struct tows_who *who
 void tows_login_meet(const struct tows_login *login, struct tows_pending_conn *conn);
 
 /* Looks at a connection: refuses one that says what it wants and may not, and checks the proof of
- * one that logs in. */
+ * one that logs in, or its certificate. */
 void tows_login_guard(struct tows_login *login, struct tows_door *door,
                       struct tows_pending_conn *conn, uid_t owner);
 

@@ -18,6 +18,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/file.h"
 #include "base/log.h"
 #include "base/thread.h"
 #include "server/login/tokens.h"
@@ -31,6 +32,7 @@ enum {
     FINISH_MS = 90 * 1000, /* more than anybody waits in the door */
     CONTROL = 3,           /* the descriptor that leads to the listener */
     CHUNK = 16 << 10,
+    AUTHORITIES_MAX = 8 << 20, /* of a file: more than all that the web trusts */
 };
 #define SHAKE_NS (10 * TOW_TIME_S)
 #define START_NS (5 * TOW_TIME_S)
@@ -46,13 +48,15 @@ struct shaker_order {
 struct shaker_answer {
     int32_t error;
     struct tow_tls_print print;
+    uint8_t authorities[TOW_SHA256_SIZE];
     char why[TOW_WHY_MAX];
 };
 
 /* ---- in the process ---- */
 
 static const struct tow_tls_lib *lib;
-static SSL_CTX *context; /* with the key */
+static SSL_CTX *context;                     /* with the key */
+static uint8_t authorities[TOW_SHA256_SIZE]; /* that it has for clients: of their file */
 static atomic_uint clients;
 static atomic_bool ending;
 static unsigned clients_max;
@@ -79,12 +83,12 @@ static void *say_to_client(void *arg)
 }
 
 /* What the client says goes to the listener, until either has gone. */
-static void carry_words(struct shaker_client *client, const uint8_t binding[TOW_TLS_BINDING])
+static void carry_words(struct shaker_client *client, const struct tows_shaken *shaken)
 {
     pthread_t thread;
     const uint8_t *at;
     size_t n;
-    if (send(client->plain, binding, TOW_TLS_BINDING, MSG_NOSIGNAL) != TOW_TLS_BINDING ||
+    if (send(client->plain, shaken, sizeof *shaken, MSG_NOSIGNAL) != (ssize_t)sizeof *shaken ||
         tow_thread_start("towline-shaken", say_to_client, client, &thread) < 0) {
         return;
     }
@@ -102,7 +106,9 @@ static void carry_words(struct shaker_client *client, const uint8_t binding[TOW_
 static void shake_hands(struct shaker_client *client)
 {
     struct tow_tls_shaken shaken = {.early_size = 0};
-    const struct tow_tls_shake_by by = {.context = context, .server = true};
+    struct tows_shaken said;
+    memset(&said, 0, sizeof said);
+    const struct tow_tls_shake_by by = {.context = context, .server = true, .ret_cert = &said.cert};
     const char *reason = NULL;
     struct tow_log_about about = {.peer = client->peer};
     int error = tow_tls_shake(lib, client->fd, &by, tow_time_deadline(SHAKE_NS), &reason, &shaken);
@@ -115,12 +121,12 @@ static void shake_hands(struct shaker_client *client)
                                           : strerror(-error));
         return;
     }
-    uint8_t binding[TOW_TLS_BINDING];
-    memcpy(binding, shaken.binding, sizeof binding);
+    memcpy(said.binding, shaken.binding, sizeof said.binding);
+    memcpy(said.authorities, authorities, sizeof said.authorities);
     error = tow_tls_line_of(lib, client->fd, true, &shaken, &client->line);
     explicit_bzero(&shaken, sizeof shaken);
     if (error == 0) {
-        carry_words(client, binding);
+        carry_words(client, &said);
         tow_line_close(client->line);
     }
 }
@@ -175,6 +181,24 @@ static void take_client(const struct shaker_order *order, const int fds[2])
     close(fds[1]);
 }
 
+/* Their hash is of what was there before they were read: whoever changes the file meanwhile has it
+ * differ later. */
+static int read_authorities(const char *path, char *why, size_t why_size)
+{
+    struct tow_buf text;
+    tow_buf_init(&text, AUTHORITIES_MAX);
+    int error = tow_file_read(path, &text);
+    if (error < 0) {
+        snprintf(why, why_size, "the authorities for clients in %s cannot be read: %s", path,
+                 strerror(-error));
+    } else {
+        tow_sha256_of(text.data, text.size, authorities);
+        error = tow_tls_client_cert_ask(lib, context, path, why, why_size);
+    }
+    tow_buf_fini(&text);
+    return error;
+}
+
 static void read_key(const struct tows_config *config, struct shaker_answer *answer)
 {
     const char *certificate = config->tls_certificate;
@@ -186,6 +210,10 @@ static void read_key(const struct tows_config *config, struct shaker_answer *ans
     if (answer->error == 0) {
         answer->error = tow_tls_cert_serve(lib, certificate, key, answer->why, sizeof answer->why,
                                            &context, &answer->print);
+    }
+    if (answer->error == 0 && config->tls_client_ca[0] != '\0') {
+        answer->error = read_authorities(config->tls_client_ca, answer->why, sizeof answer->why);
+        memcpy(answer->authorities, authorities, sizeof answer->authorities);
     }
 }
 
@@ -249,7 +277,7 @@ static int find_certificate(const struct tows_config *config, char ret_path[PATH
 static _Noreturn void run_shaker(const struct tows_config *config, const char *certificate,
                                  bool make, pid_t listener, int control)
 {
-    static char text[8 * TOW_CONFIG_TEXT_MAX], flags[2][PATH_MAX + 32];
+    static char text[8 * TOW_CONFIG_TEXT_MAX], flags[3][PATH_MAX + 32];
     static char *exports[TOW_WALLS_ENVIRONMENT_MAX + 1];
     char *args[TOW_CONFIG_ARGS_MAX + 8] = {(char *)"towlined", (char *)"--shaker"};
     sigset_t none;
@@ -270,6 +298,10 @@ static _Noreturn void run_shaker(const struct tows_config *config, const char *c
     if (config->tls_key[0] != '\0') {
         snprintf(flags[1], sizeof flags[1], "--tls-key=%s", config->tls_key);
         args[2 + count++] = flags[1];
+    }
+    if (config->tls_client_ca[0] != '\0') {
+        snprintf(flags[2], sizeof flags[2], "--tls-client-ca=%s", config->tls_client_ca);
+        args[2 + count++] = flags[2];
     }
     if (make) {
         args[2 + count++] = (char *)"--tls-make";
@@ -322,6 +354,7 @@ int tows_shaker_start(struct tows_shaker *shaker, const struct tows_config *conf
     tows_shaker_stop(shaker);
     *shaker = (struct tows_shaker){
         .control = pair[0], .pid = pid, .began_ns = tow_time_now_ns(), .print = answer.print};
+    memcpy(shaker->authorities, answer.authorities, sizeof shaker->authorities);
     return 0;
 }
 

@@ -21,7 +21,8 @@ struct tows_shaker {
     int control; /* owned: a socket to the process; 0: there is none */
     pid_t pid;
     int64_t began_ns;
-    struct tow_tls_print print; /* of its key */
+    struct tow_tls_print print;           /* of its key */
+    uint8_t authorities[TOW_SHA256_SIZE]; /* which it has for clients: of their file */
 };
 
 /* The process itself (towlined --shaker). */
@@ -47,8 +48,8 @@ int tows_shaker_grant(struct tows_worker_pool *pool, struct tows_worker *worker,
                       struct tows_pending_conn *conn);
 
 /* Has it shake hands with the client at `fd`, which stays the caller's. `ret_plain` is the
- * listener's end: first TOW_TLS_BINDING bytes when that is done, then what the client says. It ends
- * if the handshake fails, and the log says why. */
+ * listener's end: first a tows_shaken when that is done, then what the client says. It ends if
+ * the handshake fails, and the log says why. */
 int tows_shaker_give(struct tows_shaker *shaker, const struct tows_config *config, int fd,
                      const char *peer, int *ret_plain);
 

@@ -366,7 +366,7 @@ static bool look_at_login(struct tows_pending_conn *conn, const uint8_t *bytes, 
     }
     memset(first, 0, sizeof first);
     if (whole) {
-        tow_login_first(bytes, frame.length, conn->bound ? conn->binding : NULL, first);
+        tow_login_first(bytes, frame.length, conn->bound ? conn->shaken.binding : NULL, first);
     }
     if (conn->who.kind == TOW_WHO_TOKEN) {
         if (tow_hash_equal(first, conn->said.first)) {
@@ -481,17 +481,28 @@ void tows_pending_conn_shakes(struct tows_pending_conn *conn, int plain)
 /* The other process says that it has done it, or ends and has said why not. */
 static void look_at_shaken(struct tows_pending_conn *conn)
 {
-    ssize_t got = recv(conn->fd, conn->binding, sizeof conn->binding, MSG_DONTWAIT);
+    struct tows_shaken *shaken = &conn->shaken;
+    ssize_t got = recv(conn->fd, shaken, sizeof *shaken, MSG_DONTWAIT);
     if (got < 0 && (errno == EAGAIN || errno == EINTR)) {
         return;
     }
-    if (got != (ssize_t)sizeof conn->binding) { /* one write of a unix socket */
+    if (got != (ssize_t)sizeof *shaken) { /* one write of a unix socket */
         conn->state = TOW_CONN_GONE;
         return;
     }
     close(conn->outer);
     conn->outer = -1;
     conn->bound = true;
+    shaken->cert.name[sizeof shaken->cert.name - 1] = '\0';
+    shaken->cert.doubt[sizeof shaken->cert.doubt - 1] = '\0';
+    bool shown = shaken->cert.state != TOW_TLS_CERT_NONE;
+    move_on(conn, shown ? TOW_CONN_SHOWN : TOW_CONN_STRANGER, STRANGER_NS);
+}
+
+void tows_pending_conn_go_on(struct tows_pending_conn *conn, const char *refusal)
+{
+    conn->refusal = refusal;
+    conn->demands_token = false; /* it has logged in by its certificate, or is refused */
     move_on(conn, TOW_CONN_STRANGER, STRANGER_NS);
 }
 

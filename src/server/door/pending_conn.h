@@ -10,6 +10,7 @@
 #include "base/buf.h"
 #include "server/pool/worker_pool.h"
 #include "server/login/who.h"
+#include "transport/tls_client_cert.h"
 #include "transport/transport.h"
 #include "wire/control.h"
 #include "wire/login.h"
@@ -18,6 +19,7 @@ enum tows_pending_conn_state {
     TOW_CONN_STRANGER, /* has not said yet what it wants */
     TOW_CONN_SHAKE,    /* wants to shake hands: the server has another process do it */
     TOW_CONN_SHAKING,  /* that does; `fd` leads there */
+    TOW_CONN_SHOWN,    /* has shaken hands and shown a certificate: the server looks at it */
     TOW_CONN_GRANTED,  /* names a grant: the server hands it over, or it goes */
     TOW_CONN_LOGIN,    /* has said it, and was asked for the proof of a token */
     TOW_CONN_PROOF,    /* has sent it: the server proves or denies it */
@@ -31,6 +33,13 @@ enum tows_pending_conn_state {
     TOW_CONN_GONE,     /* to be freed */
 };
 
+/* What the other process says of a handshake when it is done. */
+struct tows_shaken {
+    uint8_t binding[TOW_LOGIN_SIZE];      /* what only the connection's two ends have */
+    uint8_t authorities[TOW_SHA256_SIZE]; /* who vouched for it, if somebody did */
+    struct tow_tls_client_cert cert;      /* whose certificate the client has shown */
+};
+
 struct tows_pending_conn {
     struct tows_pending_conn *next; /* owned by the list */
     int fd;                         /* owned */
@@ -40,19 +49,20 @@ struct tows_pending_conn {
     struct tows_caller *caller; /* borrowed from the door: its peer */
     enum tow_transport_kind kind;
     enum tows_pending_conn_state state;
-    int64_t deadline_ns; /* of the state; PROGRAM: when it is told again to be patient */
-    int64_t until_ns;    /* PROGRAM: when it is given up; ASKED: when old numbers must do */
-    bool encrypted;      /* what comes is a TLS handshake */
-    bool bound;          /* it was, and `fd` has what was in it */
-    uint8_t binding[TOW_LOGIN_SIZE]; /* bound: what only its two ends have */
-    uint8_t grant_id[TOW_GRANT_ID];  /* GRANTED */
-    bool by_network;                 /* no unix socket: its peer has an address, no user */
-    bool demands_token;              /* it must log in, if it can, before it says what it wants */
-    struct tow_login_said said;      /* LOGIN and later: what the proof is made of */
-    uint8_t proof[TOW_LOGIN_SIZE];   /* PROOF */
-    const char *refusal;             /* DENIED: the sentence; not owned */
-    bool allowed;                    /* its peer may use this server, by the settings of now */
-    bool shared;                     /* it asks for shared memory, and is answered so */
+    int64_t deadline_ns;       /* of the state; PROGRAM: when it is told again to be patient */
+    int64_t until_ns;          /* PROGRAM: when it is given up; ASKED: when old numbers must do */
+    bool encrypted;            /* what comes is a TLS handshake */
+    bool bound;                /* it was, and `fd` has what was in it */
+    struct tows_shaken shaken; /* bound */
+    uint8_t grant_id[TOW_GRANT_ID]; /* GRANTED */
+    bool by_network;                /* no unix socket: its peer has an address, no user */
+    bool demands_token;             /* it must log in, if it can, before it says what it wants */
+    struct tow_login_said said;     /* LOGIN and later: what the proof is made of */
+    uint8_t proof[TOW_LOGIN_SIZE];  /* PROOF */
+    const char *refusal;            /* the sentence with which it is refused (DENIED), or will be
+                                       when it has said what it wants; not owned */
+    bool allowed;                   /* its peer may use this server, by the settings of now */
+    bool shared;                    /* it asks for shared memory, and is answered so */
     bool partial;    /* some bytes are there, too few: look again soon instead of polling */
     int64_t look_ns; /* then: when */
     int64_t held_ns; /* STRANGER: nobody looks at it before; 0: at once */
@@ -88,6 +98,10 @@ bool tows_pending_conn_reads(const struct tows_pending_conn *conn);
 void tows_pending_conn_prove(struct tows_pending_conn *conn, const uint8_t answer[TOW_LOGIN_SIZE]);
 /* Its proof was wrong: it is refused with that sentence, which must live on, after the delay. */
 void tows_pending_conn_deny(struct tows_pending_conn *conn, const char *sentence, int64_t delay_ns);
+
+/* Its certificate was looked at. `refusal` (NULL: none), which must live on, is what it is told
+ * when it has said what it wants: before that, what it says could meet a closed connection. */
+void tows_pending_conn_go_on(struct tows_pending_conn *conn, const char *refusal);
 
 /* Its handshake is being done; `plain`, which it owns from now on, is its connection. */
 void tows_pending_conn_shakes(struct tows_pending_conn *conn, int plain);

@@ -197,17 +197,18 @@ bool tows_allow_is_open(int fd)
            (getsockname(fd, (struct sockaddr *)&address, &length) != 0 || !is_loopback(&address));
 }
 
-int tows_allow_listen(const struct tows_config *config, int fd, const char *address, char *why,
-                      size_t why_size)
+int tows_allow_listen(const struct tows_config *config, int fd, const char *address, bool encrypted,
+                      char *why, size_t why_size)
 {
-    if (config->allow_anyone != 0 || config->require_token != 0 || !tows_allow_is_open(fd)) {
+    if (config->allow_anyone != 0 || config->require_token != 0 || !tows_allow_is_open(fd) ||
+        (encrypted && config->tls_client_ca[0] != '\0')) {
         return 0;
     }
     snprintf(why, why_size,
              "whoever reaches %s could use the GPU and run code on it: have people need a token "
-             "(--require-token, or require-token = 1 in the config file), or say that this is "
+             "(--require-token, or require-token = 1 in the config file)%s, or say that this is "
              "meant (--allow-anyone, or allow-anyone = 1), or listen on 127.0.0.1 only and let "
              "people come by ssh (-s ssh://HOST)",
-             address);
+             address, encrypted ? " or a certificate (--tls-client-ca=FILE)" : "");
     return -EPERM;
 }

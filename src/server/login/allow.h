@@ -45,9 +45,9 @@ void tows_allow_explain(const struct tows_who *who, char *ret_sentence, size_t s
  * address not of the loopback. */
 bool tows_allow_is_open(int fd);
 
-/* -EPERM with one sentence if others can reach `fd`, need no token, and nobody said that anyone
- * may. */
-int tows_allow_listen(const struct tows_config *config, int fd, const char *address, char *why,
-                      size_t why_size);
+/* -EPERM with one sentence if others can reach `fd`, need neither a token nor (if it is encrypted)
+ * a certificate, and nobody said that anyone may. */
+int tows_allow_listen(const struct tows_config *config, int fd, const char *address, bool encrypted,
+                      char *why, size_t why_size);
 
 #endif

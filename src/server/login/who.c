@@ -156,7 +156,8 @@ const char *tows_who_text(const struct tows_who *who, char ret_text[TOW_WHO_TEXT
         snprintf(ret_text, TOW_WHO_TEXT_MAX, "root of a container");
         break;
     case TOW_WHO_TOKEN:
-        snprintf(ret_text, TOW_WHO_TEXT_MAX, "%s (token)", who->name);
+        snprintf(ret_text, TOW_WHO_TEXT_MAX, "%s (%s)", who->name,
+                 who->certificate ? "certificate" : "token");
         break;
     case TOW_WHO_IPV4:
         inet_ntop(AF_INET, address, text, sizeof text);

@@ -19,7 +19,9 @@ enum tows_who_kind {
     /* Root, by a unix socket, in other namespaces than this server's, or /proc does not tell: all
      * of these are one, and no more than a user. */
     TOW_WHO_OTHER_ROOT,
-    TOW_WHO_TOKEN, /* the user of a token, from wherever he comes */
+    /* The user of a token, from wherever he comes. Who has a certificate in that name is he, too.
+     */
+    TOW_WHO_TOKEN,
 };
 
 /* Of users and classes of tokens. */
@@ -31,6 +33,7 @@ struct tows_who {
     uint8_t address[8];               /* IPV4: the first 4 bytes; IPV6 */
     char name[TOW_WHO_NAME_MAX + 1];  /* TOKEN: the user's */
     uint64_t token;                   /* TOKEN: its id; two of one user are the same peer */
+    bool certificate;                 /* TOKEN: has none, but a certificate; the same of it */
     char class[TOW_WHO_NAME_MAX + 1]; /* TOKEN: its class, "": none; the same of it */
 };
 

@@ -96,7 +96,8 @@ static const char *const wanted[] = {
 };
 
 /* Secrets of programs that a server's user may run as well. */
-static const char *const unwanted[] = {"TOWLINE_TOKEN", "TOWLINE_TOKEN_", "TOWLINE_SERVER"};
+static const char *const unwanted[] = {"TOWLINE_TOKEN", "TOWLINE_TOKEN_", "TOWLINE_TLS_",
+                                       "TOWLINE_SERVER"};
 
 static bool is_named(const char *variable, const char *name)
 {
