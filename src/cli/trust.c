@@ -6,82 +6,168 @@
 #include <limits.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/clock.h"
 #include "transport/address.h"
 #include "transport/known_servers.h"
 #include "transport/tls_dial.h"
 
-static int trust_one(const char *address, bool replace)
+/* What is asked for. */
+struct trust_order {
+    char address[TOW_ADDRESS_MAX];
+    struct tow_tls_print named; /* the key that it must be */
+    bool names, replaces;
+};
+
+/* What is there. */
+struct trust_found {
+    char name[TOW_ADDRESS_MAX], path[PATH_MAX];
+    char text[TOW_TLS_PRINT_TEXT + 1]; /* of the server's key */
+    struct tow_tls_print print;
+    bool known, same; /* a key of this address is known: this one */
+};
+
+static int trust_look(const struct trust_order *order, struct trust_found *ret_found, char *why,
+                      size_t why_size)
 {
-    char name[TOW_ADDRESS_MAX], path[PATH_MAX], why[TOW_WHY_MAX] = "";
-    char text[TOW_TLS_PRINT_TEXT + 1];
-    struct tow_tls_print print, known;
+    struct tow_tls_print known;
     int64_t deadline_ns = tow_time_deadline(TOW_CONNECT_TIMEOUT_NS);
-    int error = tow_known_servers_path(path, why, sizeof why);
+    int error = tow_known_servers_path(ret_found->path, why, why_size);
     if (error == 0) {
-        error = tow_tls_ask_print(address, deadline_ns, why, sizeof why, name, &print);
+        error = tow_tls_ask_print(order->address, deadline_ns, why, why_size, ret_found->name,
+                                  &ret_found->print);
     }
     if (error < 0) {
-        tow_cli_say("%s", why);
-        return TOW_EXIT_FAILED;
+        return error;
     }
-    tow_tls_print_write(&print, text);
-    error = tow_known_servers_find(path, name, &known, why, sizeof why);
-    if (error == 0 && tow_hash_equal(known.bytes, print.bytes)) {
-        printf("%s has the key %s, which is known already\n", address, text);
+    tow_tls_print_write(&ret_found->print, ret_found->text);
+    error = tow_known_servers_find(ret_found->path, ret_found->name, &known, why, why_size);
+    ret_found->known = error == 0;
+    ret_found->same = error == 0 && tow_hash_equal(known.bytes, ret_found->print.bytes);
+    return error == -ENOENT ? 0 : error;
+}
+
+/* Asks as ssh does: yes, no, or the key itself. Nothing else, and no end of the input, is a yes. */
+static bool trust_ask(const struct trust_order *order, const struct trust_found *found)
+{
+    char line[256];
+    struct tow_tls_print print;
+    printf("%s has the key %s%s\nIs it the one that the server's log names (\"its key for TLS is "
+           "...\")? [yes/no/sha256:...] ",
+           order->address, found->text, found->known ? ", and not the one that is known here" : "");
+    fflush(stdout);
+    while (fgets(line, sizeof line, stdin) != NULL) {
+        line[strcspn(line, " \r\n")] = '\0';
+        if (strcmp(line, "yes") == 0) {
+            return true;
+        }
+        if (tow_tls_print_read(line, &print) == 0) {
+            return tow_hash_equal(print.bytes, found->print.bytes);
+        }
+        if (strcmp(line, "no") == 0) {
+            return false;
+        }
+        printf("Write yes, no, or the key as the log has it: ");
+        fflush(stdout);
+    }
+    return false;
+}
+
+/* Whether the key may be remembered; else it was said why not. */
+static bool trust_decide(const struct trust_order *order, const struct trust_found *found)
+{
+    bool terminal = isatty(STDIN_FILENO) && isatty(STDOUT_FILENO);
+    if (order->names && !tow_hash_equal(order->named.bytes, found->print.bytes)) {
+        tow_cli_say("%s has the key %s, and not the one that you named: it is not trusted; compare "
+                    "both with the server's log (\"its key for TLS is ...\")",
+                    order->address, found->text);
+        return false;
+    }
+    if (found->known && !(order->replaces && (order->names || terminal))) {
+        tow_cli_say("%s has the key %s, and not the one that is known here; if its administrator "
+                    "says that this is right, run towline trust --replace %s %s",
+                    order->address, found->text, order->address, found->text);
+        return false;
+    }
+    if (!order->names && terminal && !trust_ask(order, found)) {
+        tow_cli_say("%s is not trusted", order->address);
+        return false;
+    }
+    return true;
+}
+
+static int trust_one(const struct trust_order *order)
+{
+    char why[TOW_WHY_MAX] = "";
+    struct trust_found found = {.known = false};
+    int error = trust_look(order, &found, why, sizeof why);
+    if (error == 0 && found.same &&
+        (!order->names || tow_hash_equal(order->named.bytes, found.print.bytes))) {
+        printf("%s has the key %s, which is known already\n", order->address, found.text);
         return 0;
     }
-    if (error == 0 && !replace) {
-        tow_cli_say("%s has the key %s, and not the one that is known here; if its administrator "
-                    "says that this is right, run towline trust --replace %s",
-                    address, text, address);
+    if (error == 0 && !trust_decide(order, &found)) {
         return TOW_EXIT_FAILED;
     }
-    if (tow_known_servers_put(path, name, &print, why, sizeof why) < 0) {
+    if (error < 0 ||
+        tow_known_servers_put(found.path, found.name, &found.print, why, sizeof why) < 0) {
         tow_cli_say("%s", why);
         return TOW_EXIT_FAILED;
     }
-    printf("%s has the key %s\nIt is trusted from now on (%s). Compare it with what the server's "
-           "log says: \"its key for TLS is ...\"\n",
-           address, text, path);
+    printf("%s has the key %s\nIt is trusted from now on (%s).%s\n", order->address, found.text,
+           found.path,
+           order->names ? ""
+                        : " Compare it with what the server's log says: \"its key for TLS is "
+                          "...\"");
     return 0;
 }
 
 static int trust_main(int argc, char **argv)
 {
     struct tow_flags flags = {argc, argv, 1};
-    char address[TOW_ADDRESS_MAX], why[TOW_WHY_MAX];
-    bool replace = false;
+    struct trust_order order = {.names = false};
+    char why[TOW_WHY_MAX];
     while (tow_flags_take(&flags, NULL, "--replace", NULL)) {
-        replace = true;
+        order.replaces = true;
     }
-    if (flags.at + 1 != argc || argv[flags.at][0] == '-') {
+    int words = argc - flags.at;
+    if (words < 1 || words > 2 || argv[flags.at][0] == '-') {
         tow_cli_say("name one address: towline trust tls://HOST:PORT; see towline trust --help");
         return TOW_EXIT_USAGE;
     }
-    if (tow_address_read(argv[flags.at], address, why, sizeof why) < 0) {
+    if (tow_address_read(argv[flags.at], order.address, why, sizeof why) < 0) {
         tow_cli_say("%s", why);
         return TOW_EXIT_USAGE;
     }
-    return trust_one(address, replace);
+    order.names = words == 2;
+    if (order.names && tow_tls_print_read(argv[flags.at + 1], &order.named) < 0) {
+        tow_cli_say("%s is no key; write it as the server's log does: sha256: and 64 digits",
+                    argv[flags.at + 1]);
+        return TOW_EXIT_USAGE;
+    }
+    return trust_one(&order);
 }
 
 const struct tow_command tow_command_trust = {
     .name = "trust",
     .summary = "remember the key of a server for tls:// addresses",
-    .help = "towline trust [--replace] ADDRESS: shows the key of a server and trusts it from now "
+    .help = "towline trust [--replace] ADDRESS [sha256:KEY]: trusts the key of a server from now "
             "on.\n"
             "\n"
-            "  towline trust tls://gpuhost:4838\n"
+            "  towline trust tls://gpuhost:4838 sha256:6b1f...\n"
             "  towline run -s tls://gpuhost:4838 -- python3 train.py\n"
             "\n"
-            "Compare the key with the one that the server's log names when it starts. Keys are "
+            "The server's log names its key when it starts, and the whole command. With the key, "
+            "no other\n"
+            "one is trusted. Without it: on a terminal it is shown, and you are asked; in a script "
+            "the\n"
+            "first key of an address is trusted as it is, and shown for you to compare. Keys are "
             "kept in\n"
             "~/.config/towline/known_servers. A server whose key has changed is not used, and not "
             "trusted\n"
-            "again without --replace. Where TOWLINE_TLS_CA names a file of authorities, their "
-            "certificates\n"
-            "decide instead.\n",
+            "again without --replace and, in a script, the key. Where TOWLINE_TLS_CA names a file "
+            "of\n"
+            "authorities, their certificates decide instead.\n",
     .run = trust_main,
 };

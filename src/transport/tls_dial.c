@@ -97,8 +97,8 @@ static void tls_explain(const struct tls_server *server, int error, const char *
         snprintf(ret_why, size,
                  TLS "%s has another key than the one that is known here, and is not used: %s; if "
                      "its administrator says that this is right, run towline trust --replace " TLS
-                     "%s",
-                 server->name, seen, server->name);
+                     "%s %s",
+                 server->name, seen, server->name, seen);
     } else if (error == -ECONNRESET || error == -EPIPE) {
         snprintf(ret_why, size,
                  TLS "%s closed the connection within the TLS handshake; its log says why: it has "

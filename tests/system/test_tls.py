@@ -6,6 +6,7 @@ import contextlib
 import ctypes
 import os
 import pathlib
+import pty
 import re
 import resource
 import select
@@ -86,8 +87,8 @@ def home(server, token="", **more):
     return dict(found, TOWLINE_TOKEN=token) if token else found
 
 
-def trust(server, *flags, where=None):
-    return t.run([t.TOWLINE, "trust", *flags, where or address(server)], env=home(server))
+def trust(server, *flags, where=None, key=()):
+    return t.run([t.TOWLINE, "trust", *flags, where or address(server), *key], env=home(server))
 
 
 def status(server, token="", where=None, **more):
@@ -217,9 +218,57 @@ def a_server_is_known_by_its_key():
         t.check(other != key, "a key that was made anew")
         expect_said(status(server, text), "has another key than the one that is known here, and is not used")
         t.check("CUDA_ERROR" not in program(server, text, COPIES).stdout, "a program")
-        expect_said(trust(server), "not the one that is known here")
-        t.check(other in trust(server, "--replace").stdout, "the other key")
+        for flags in ((), ("--replace",)):  # in a script the key must be named
+            expect_said(trust(server, *flags), f"not the one that is known here; if its administrator says that this is right, run towline trust --replace {address(server)} {other}")
+        expect_said(trust(server, "--replace", key=(key,)), "and not the one that you named: it is not trusted")
+        expect_said(status(server, text), f"run towline trust --replace {address(server)} {other}")
+        t.check(other in trust(server, "--replace", key=(other,)).stdout, "the other key")
         t.equal(status(server, text).returncode, 0, "towline status")
+
+
+def answer(server, *words, flags=()):
+    """What `towline trust` says to somebody at a terminal who answers with these words, and its exit code."""
+    ours, theirs = pty.openpty()
+    process = subprocess.Popen([str(t.TOWLINE), "trust", *flags, address(server)], stdin=theirs, stdout=theirs, stderr=theirs, env=home(server))
+    os.close(theirs)
+    said, asked = "", 0
+    while True:
+        try:
+            more = os.read(ours, 4096)
+        except OSError:  # EIO: it has ended
+            break
+        said += more.decode()
+        if said.count("sha256:...] ") + said.count("as the log has it: ") > asked:
+            os.write(ours, f"{words[asked]}\n".encode() if asked < len(words) else b"\x04")
+            asked += 1
+    os.close(ours)
+    return process.wait(30 * t.SLOW), said
+
+
+@t.test(60)
+def a_key_is_trusted_when_somebody_says_so():
+    with encrypted(token=False) as server:
+        key = re.search(rf"its key for TLS is (sha256:[0-9a-f]{{64}}); clients run: towline trust tls://HOST:{address(server).rsplit(':')[-1]} sha256", server.log()).group(1)
+        wrong = key[:-1] + ("1" if key[-1] == "0" else "0")
+        for words in (("no",), (), ("perhaps", "no"), (wrong,)):
+            code, said = answer(server, *words)
+            t.check(code != 0 and f"has the key {key}" in said and "is not trusted" in said, f"{words}: {code}, {said}")
+        expect_said(trust(server, key=("sha256:12",)), "sha256:12 is no key; write it as the server's log does")
+        expect_said(trust(server, key=(wrong,)), f"has the key {key}, and not the one that you named: it is not trusted")
+        expect_said(status(server), "is not known here")
+        file = server.folder / "config" / "towline" / "known_servers"
+        for words in (("yes",), ("what", key)):
+            code, said = answer(server, *words)
+            t.check(code == 0 and "It is trusted from now on" in said, f"{words}: {code}, {said}")
+            t.equal(status(server).returncode, 0, "towline status")
+            file.write_text("")
+        t.equal(trust(server, key=(key,)).returncode, 0, "towline trust with the key")
+        file.write_text(file.read_text().replace(key, wrong))
+        code, said = answer(server, "yes")
+        t.check(code != 0 and f"towline trust --replace {address(server)} {key}" in said, f"{code}, {said}")
+        code, said = answer(server, "yes", flags=("--replace",))
+        t.check(code == 0 and "and not the one that is known here" in said, f"{code}, {said}")
+        t.equal(status(server).returncode, 0, "towline status")
 
 
 @t.test(60)

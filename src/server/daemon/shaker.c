@@ -404,14 +404,16 @@ int tows_shaker_begin(struct tows_shaker *shaker, const struct tows_config *conf
                       size_t why_size)
 {
     char print[TOW_TLS_PRINT_TEXT + 1];
-    bool wanted = false;
-    for (unsigned i = 0; i < count; i++) {
-        wanted |= tow_transport_encrypts(listeners[i]->kind);
+    const char *address = NULL;
+    for (unsigned i = 0; i < count && address == NULL; i++) {
+        address = tow_transport_encrypts(listeners[i]->kind) ? listeners[i]->address : NULL;
     }
-    int error = wanted ? tows_shaker_start(shaker, config, first, why, why_size) : 0;
-    if (wanted && error == 0) {
+    int error = address != NULL ? tows_shaker_start(shaker, config, first, why, why_size) : 0;
+    if (address != NULL && error == 0) {
         tow_tls_print_write(&shaker->print, print);
-        tow_log(TOW_AREA_SERVER, TOW_LOG_INFO, "its key for TLS is %s", print);
+        tow_log(TOW_AREA_SERVER, TOW_LOG_INFO,
+                "its key for TLS is %s; clients run: towline trust tls://HOST%s %s", print,
+                strrchr(address, ':'), print);
     }
     return error;
 }
