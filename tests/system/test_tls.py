@@ -17,6 +17,7 @@ import ssl
 import struct
 import subprocess
 import sys
+import tempfile
 import threading
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "lib"))
@@ -58,13 +59,13 @@ copies()
 """
 
 
-def encrypted(*flags, listen=("tls://127.0.0.1:0", "tcp://127.0.0.1:0"), token=True, env=None):
+def encrypted(*flags, listen=("tls://127.0.0.1:0", "tcp://127.0.0.1:0"), token=True, **more):
     """A server whose key and tokens are in its own folder."""
     try:
         ctypes.CDLL("libssl.so.3")
     except OSError as error:
         raise t.Skip("OpenSSL 3 is not installed (libssl3)") from error
-    server = t.Server(*(("--require-token",) if token else ()), *flags, env=env)
+    server = t.Server(*(("--require-token",) if token else ()), *flags, **more)
     server.flags = [flag for flag in server.flags if not flag.startswith("--listen=tcp:")]
     server.flags += [f"--listen={address}" for address in listen] + [f"--token-file={server.folder / 'tokens'}"]
     return server
@@ -450,6 +451,52 @@ def the_process_with_the_key_has_no_rights():
         os.kill(pid, signal.SIGKILL)
         t.wait_until(lambda: status(server, text).returncode == 0 and shaker(server)[0] != pid, 20, "another process")
         expect_log(server, "the process for TLS handshakes has ended: another is started")
+
+
+def landlock():
+    """The version of this kernel's Landlock; 0: it has none."""
+    return max(0, ctypes.CDLL(None).syscall(444, None, ctypes.c_size_t(0), 1))
+
+
+def try_as_worker(server):
+    """What came of a worker's opening the file that TOWLINE_TAKEN names."""
+    with server:
+        # It says so either when it makes a context, in the log, or when its client synchronises, there.
+        done = t.towline_run(server.address("unix"), [sys.executable, "-c", """
+import ctypes
+cuda, context = ctypes.CDLL("libcuda.so.1"), ctypes.c_void_p()
+cuda.cuInit(0)
+cuda.cuDevicePrimaryCtxRetain(ctypes.byref(context), 0)
+cuda.cuCtxSetCurrent(context)
+cuda.cuCtxSynchronize()
+"""], env=home(server), preload=True)
+        t.wait_until(lambda: "taken all" in server.log() + done.stderr, 10, "the stranger has tried everything")
+        return re.search(r"taken open-file (\S+)", server.log() + done.stderr).group(1)
+
+
+@t.test(60)
+def a_worker_cannot_open_the_file_with_the_key():
+    if landlock() < 1:
+        raise t.Skip("this kernel has no Landlock")
+    driver = t.build_c(t.ROOT / "tests" / "system" / "helpers" / "taken_driver.c", ["-shared", "-fPIC", "-D_GNU_SOURCE"], "taken_driver.so")
+    server = encrypted(token=False, device=str(driver))
+    with tempfile.TemporaryDirectory() as state:  # the server's own folder has the driver: workers can read it
+        server.flags[-1] = f"--token-file={state}/tokens"
+        server.env["TOWLINE_TAKEN"] = f"file={state}/tls.pem"
+        tried = try_as_worker(server)
+        t.check(pathlib.Path(f"{state}/tls.pem").read_text(), "the key is there, and this user can read it")
+        t.check(tried in ("EACCES", "EPERM"), f"a worker opens the file with the key: {tried}")
+
+
+@t.test(60)
+def a_key_among_libraries_is_not_used():
+    if landlock() < 1:
+        raise t.Skip("this kernel has no Landlock")
+    with tempfile.TemporaryDirectory() as folder, encrypted(token=False) as server:
+        shutil.copy(server.folder / "tls.pem", f"{folder}/tls.pem")
+        pathlib.Path(f"{folder}/libcuda.so.1").touch()
+        command = [t.TOWLINED, "--listen=tls://127.0.0.1:0", f"--device={folder}/libcuda.so.1", f"--tls-certificate={folder}/tls.pem"]
+        expect_said(t.run(command, env=home(server)), f"workers could read the key in {folder}/tls.pem, since it lies among libraries")
 
 
 @t.test(60)

@@ -22,6 +22,7 @@
 #include "base/log.h"
 #include "base/thread.h"
 #include "server/login/tokens.h"
+#include "server/walls/landlock.h"
 #include "server/walls/walls.h"
 #include "transport/tls_shake.h"
 #include "transport/transport.h"
@@ -199,6 +200,25 @@ static int read_authorities(const char *path, char *why, size_t why_size)
     return error;
 }
 
+/* Workers have this process's user: only their walls keep them from the file. */
+static int check_place(const struct tows_config *config, const char *key, char *why,
+                       size_t why_size)
+{
+    char cache[TOW_CONFIG_TEXT_MAX];
+    snprintf(cache, sizeof cache, "%s", config->cache_dir);
+    if (cache[0] == '\0' && tow_file_cache_dir(true, cache, sizeof cache) < 0) {
+        cache[0] = '\0';
+    }
+    if (config->walls == 0 || tows_landlock_shows(config, cache, key) <= 0) {
+        return 0;
+    }
+    snprintf(why, why_size,
+             "workers could read the key in %s, since it lies among libraries, devices or caches "
+             "that they need; put it into a folder of its own, such as /var/lib/towline",
+             key);
+    return -EPERM;
+}
+
 static void read_key(const struct tows_config *config, struct shaker_answer *answer)
 {
     const char *certificate = config->tls_certificate;
@@ -206,6 +226,9 @@ static void read_key(const struct tows_config *config, struct shaker_answer *ans
     answer->error = tow_tls_lib(&lib, answer->why, sizeof answer->why);
     if (answer->error == 0 && config->tls_make) {
         answer->error = tow_tls_cert_make(lib, certificate, answer->why, sizeof answer->why);
+    }
+    if (answer->error == 0) {
+        answer->error = check_place(config, key, answer->why, sizeof answer->why);
     }
     if (answer->error == 0) {
         answer->error = tow_tls_cert_serve(lib, certificate, key, answer->why, sizeof answer->why,

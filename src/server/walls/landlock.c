@@ -9,8 +9,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "base/buf.h"
@@ -267,4 +269,23 @@ int tows_landlock_enter_bare(void)
     struct landlock landlock;
     int error = landlock_make(&landlock);
     return error < 0 ? error : landlock_restrict(&landlock);
+}
+
+int tows_landlock_shows(const struct tows_config *config, const char *cache, const char *path)
+{
+    int status = 0;
+    if (tows_landlock_version() == 0) {
+        return -ENOSYS;
+    }
+    pid_t pid = fork();
+    if (pid == 0) {
+        if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0 ||
+            tows_landlock_enter(config, cache, "") < 0) {
+            _exit(2);
+        }
+        _exit(open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK) >= 0 ? 1 : 0);
+    }
+    while (pid > 0 && waitpid(pid, &status, 0) < 0 && errno == EINTR) {
+    }
+    return pid > 0 && WIFEXITED(status) && WEXITSTATUS(status) < 2 ? WEXITSTATUS(status) : -EIO;
 }

@@ -22,4 +22,8 @@ int tows_landlock_enter(const struct tows_config *config, const char *code_cache
 /* The same, and nothing may be opened at all. */
 int tows_landlock_enter_bare(void);
 
+/* Whether a worker could open the file: 1, 0, or -Exxx if that cannot be told. A child with its
+ * rules tries; `cache` is a folder that has all its caches. This process must have one thread. */
+int tows_landlock_shows(const struct tows_config *config, const char *cache, const char *path);
+
 #endif
