@@ -19,6 +19,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "lib"))
 import rawclient as raw  # noqa: E402
@@ -451,6 +452,41 @@ def the_process_with_the_key_has_no_rights():
         os.kill(pid, signal.SIGKILL)
         t.wait_until(lambda: status(server, text).returncode == 0 and shaker(server)[0] != pid, 20, "another process")
         expect_log(server, "the process for TLS handshakes has ended: another is started")
+
+
+@t.test(60)
+def nobody_waits_for_a_process_with_the_key_that_does_not_start():
+    with vouched() as (server, authority):
+        text, ann = authority.path.read_bytes(), str(authority.issue())
+        authority.path.unlink()
+        os.mkfifo(authority.path, 0o600)  # whoever reads it waits for somebody who writes
+        os.kill(shaker(server)[0], signal.SIGKILL)
+
+        def begun():
+            with socket.create_connection(("127.0.0.1", int(address(server).rsplit(":", 1)[1])), timeout=30 * t.SLOW) as connection:
+                connection.sendall(b"\x16\x03\x01\x00\x2d\x01\x00\x01\x00" + bytes(41))
+                return "the process for TLS handshakes has ended: another is started" in server.log()
+        t.wait_until(begun, 20, "another is started, at the earliest a second after the last one")
+        begin = time.monotonic()
+        server.status()
+        t.check("does not start in time" not in server.log() or time.monotonic() - begin > 4, f"the listener waited\n{server.log()}")
+        ended = threading.Event()
+
+        def feed():
+            while not ended.is_set():
+                with contextlib.suppress(BrokenPipeError, OSError):
+                    fd = os.open(authority.path, os.O_WRONLY | os.O_NONBLOCK)
+                    os.set_blocking(fd, True)
+                    os.write(fd, text)
+                    os.close(fd)
+                time.sleep(0.01)
+        feeder = threading.Thread(target=feed)
+        feeder.start()
+        try:
+            t.wait_until(lambda: status(server, TOWLINE_TLS_CERT=ann).returncode == 0, 20, f"it has started\n{server.log()}")
+        finally:
+            ended.set()
+            feeder.join()
 
 
 def landlock():

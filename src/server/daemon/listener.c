@@ -21,6 +21,7 @@
 #include "server/pool/worker_pool.h"
 #include "server/door/door.h"
 #include "server/door/pending_conn.h"
+#include "server/daemon/listen.h"
 #include "server/daemon/logging.h"
 #include "server/daemon/login.h"
 #include "server/daemon/shaker.h"
@@ -30,7 +31,6 @@
 #include "wire/control.h"
 
 enum {
-    LISTENERS_MAX = TOW_CONFIG_LISTEN_MAX + 16, /* as many may come from systemd */
     STATUS_MAX = 1 << 20,
     NUMBERS_MS = 200, /* how long a report may wait for new numbers of the GPUs */
     LOOK_MS = 100,    /* how often sessions that grow are looked at */
@@ -44,14 +44,15 @@ struct source {
     struct tows_worker *worker;     /* borrowed: its control socket */
     struct tows_worker *refused;    /* borrowed: its refused system calls */
     struct tows_pending_conn *conn; /* borrowed */
+    bool shaker;                    /* the process with the key */
 };
 
 struct server {
     struct tows_config config;
     struct tows_login login;
-    int argc;                                      /* for SIGHUP */
-    char **argv;                                   /* borrowed */
-    struct tow_listener *listeners[LISTENERS_MAX]; /* owned */
+    int argc;                                       /* for SIGHUP */
+    char **argv;                                    /* borrowed */
+    struct tow_listener *listeners[TOW_LISTEN_MAX]; /* owned */
     unsigned listener_count;
     struct tows_worker_pool pool;
     struct tows_door door;
@@ -77,88 +78,6 @@ struct server {
     struct source *sources;
     unsigned poll_room;
 };
-
-/* ---- starting to listen ---- */
-
-static int add_address(struct server *server, const char *address)
-{
-    char why[TOW_WHY_MAX];
-    struct tow_listener *listener;
-    int error =
-        tow_listener_open(address, (mode_t)server->config.socket_mode, why, sizeof why, &listener);
-    if (error < 0) {
-        tow_log(TOW_AREA_SERVER, TOW_LOG_ERROR, "%s", why);
-        return error;
-    }
-    server->listeners[server->listener_count++] = listener;
-    server->config.tls |= tow_transport_encrypts(listener->kind);
-    return 0;
-}
-
-/* Whether all sockets may stay open with these settings. */
-static int check_open(const struct server *server, const struct tows_config *config, char *why,
-                      size_t why_size)
-{
-    int error = 0;
-    for (unsigned i = 0; i < server->listener_count && error == 0; i++) {
-        const struct tow_listener *listener = server->listeners[i];
-        error = tows_allow_listen(config, listener->fd, listener->address,
-                                  tow_transport_encrypts(listener->kind), why, why_size);
-    }
-    return error;
-}
-
-/* A socket that systemd opened for us; its file is systemd's to remove. */
-static int add_inherited(struct server *server, int fd)
-{
-    struct tow_listener *listener = NULL;
-    int error = tow_listener_adopt(fd, &listener);
-    if (error < 0) {
-        tow_log(TOW_AREA_SERVER, TOW_LOG_ERROR,
-                "descriptor %d, which LISTEN_FDS names, is not a socket", fd);
-        return error;
-    }
-    server->listeners[server->listener_count++] = listener;
-    return 0;
-}
-
-static int start_listening(struct server *server)
-{
-    const struct tows_config *config = &server->config;
-    int inherited = tows_systemd_sockets();
-    for (int i = 0; i < inherited; i++) {
-        int error = add_inherited(server, 3 + i);
-        if (error < 0) {
-            return error;
-        }
-    }
-    if (config->private_dir[0] != '\0') {
-        char address[TOW_CONFIG_TEXT_MAX + 16];
-        snprintf(address, sizeof address, "unix://%s/sock", config->private_dir);
-        return add_address(server, address);
-    }
-    for (unsigned i = 0; i < config->listen_count; i++) {
-        int error = add_address(server, config->listen[i]);
-        if (error < 0) {
-            return error;
-        }
-    }
-    if (config->listen_count > 0 || inherited > 0) {
-        return 0;
-    }
-    /* Nobody said where: this machine only. */
-    char path[TOW_CONFIG_TEXT_MAX];
-    char address[TOW_CONFIG_TEXT_MAX + 16];
-    if (tow_file_default_socket(path, sizeof path) == 0) {
-        snprintf(address, sizeof address, "unix://%s", path);
-        int error = add_address(server, address);
-        if (error < 0) {
-            return error;
-        }
-    }
-    snprintf(address, sizeof address, "tcp://127.0.0.1:%d", TOW_DEFAULT_PORT);
-    return add_address(server, address);
-}
 
 /* ---- connections ---- */
 
@@ -638,7 +557,8 @@ static void listener_reload(struct server *server)
     char why[TOW_WHY_MAX];
     tows_systemd_notify("RELOADING=1");
     if (tows_config_load(server->argc, server->argv, &config, why, sizeof why) != TOW_CONFIG_GO ||
-        check_open(server, &config, why, sizeof why) < 0 ||
+        tows_listen_check(&config, server->listeners, server->listener_count, why, sizeof why) <
+            0 ||
         tows_logging_read(&config, why, sizeof why) < 0 ||
         tows_shaker_begin(&shaker, &config, server->listeners, server->listener_count, false, why,
                           sizeof why) < 0 ||
@@ -770,7 +690,7 @@ static int open_signals(struct server *server)
 static int listener_make_room(struct server *server)
 {
     unsigned needed =
-        3 + server->listener_count + 2 * tows_worker_pool_size(&server->pool) + server->door.count;
+        4 + server->listener_count + 2 * tows_worker_pool_size(&server->pool) + server->door.count;
     if (needed <= server->poll_room) {
         return 0;
     }
@@ -803,6 +723,9 @@ static unsigned fill_polls(struct server *server, int *ret_timeout_ms)
     int64_t wake_ns = TOW_TIME_FOREVER;
     count = add_poll(server, count, server->monitored, POLLIN, (struct source){0});
     count = add_poll(server, count, tows_gauge_fd(&server->gauge), POLLIN, (struct source){0});
+    /* Before the connections: what it has comes before what it says of them. */
+    count = add_poll(server, count, tows_shaker_fd(&server->shaker), POLLIN,
+                     (struct source){.shaker = true});
     for (struct tows_worker *worker = server->pool.workers; worker != NULL; worker = worker->next) {
         count = add_poll(server, count, worker->control, POLLIN, (struct source){.worker = worker});
         count =
@@ -907,6 +830,8 @@ static void listener_run(struct server *server)
             const struct source *source = &server->sources[i];
             if (source->conn != NULL) {
                 tows_pending_conn_step(source->conn, events);
+            } else if (source->shaker && (events != 0 || server->shaker.starting)) {
+                tows_shaker_hear(&server->shaker);
             } else if (events != 0 && source->worker != NULL) {
                 if (tows_worker_pool_hear(&server->pool, source->worker) > 0) {
                     worker_failed(server, source->worker->key);
@@ -958,8 +883,10 @@ int tows_listener_main(const struct tows_config *config, int argc, char **argv)
     server.login.authorities = server.shaker.authorities;
     error = tows_login_read(&server.config, &server.login, why, sizeof why);
     if (error == 0) {
-        error = start_listening(&server);
-        error = error < 0 ? error : check_open(&server, &server.config, why, sizeof why);
+        error = tows_listen_start(&server.config, server.listeners, &server.listener_count);
+        error = error < 0 ? error
+                          : tows_listen_check(&server.config, server.listeners,
+                                              server.listener_count, why, sizeof why);
         error = error < 0 ? error
                           : tows_shaker_begin(&server.shaker, &server.config, server.listeners,
                                               server.listener_count, true, why, sizeof why);

@@ -38,7 +38,8 @@ enum {
 #define SHAKE_NS (10 * TOW_TIME_S)
 #define START_NS (5 * TOW_TIME_S)
 #define DRAIN_NS (5 * TOW_TIME_S)
-#define AGAIN_NS TOW_TIME_S /* it is not started more often */
+#define AGAIN_NS TOW_TIME_S       /* it is not started more often */
+#define HANG_NS (10 * TOW_TIME_S) /* so long without taking anything: it is replaced */
 
 /* What the listener says: with the client's socket and the end of the plain one. */
 struct shaker_order {
@@ -338,46 +339,78 @@ static _Noreturn void run_shaker(const struct tows_config *config, const char *c
     _exit(127);
 }
 
-int tows_shaker_start(struct tows_shaker *shaker, const struct tows_config *config, bool first,
-                      char *why, size_t why_size)
+/* Starts a process, and does not wait for its answer. */
+static int shaker_launch(const struct tows_config *config, bool first,
+                         struct tows_shaker *ret_shaker, char *why, size_t why_size)
 {
-    int pair[2], none, count = 0;
+    int pair[2];
     pid_t parent = getpid();
-    struct shaker_answer answer;
     char certificate[PATH_MAX];
     int error = find_certificate(config, certificate, why, why_size);
     if (error < 0) {
         return error;
     }
-    if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) != 0) {
-        error = -errno;
+    pid_t pid = -1;
+    error = socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) != 0 ? -errno : 0;
+    if (error == 0) {
+        pid = fork();
+        error = pid < 0 ? -errno : 0;
+        if (pid == 0) {
+            run_shaker(config, certificate, first && config->tls_certificate[0] == '\0', parent,
+                       pair[1]);
+        }
+        close(pair[1]);
+        if (pid < 0) {
+            close(pair[0]);
+        }
+    }
+    if (error < 0) {
         snprintf(why, why_size, "no process for TLS handshakes can be had: %s", strerror(-error));
         return error;
     }
-    pid_t pid = fork();
-    if (pid == 0) {
-        run_shaker(config, certificate, first && config->tls_certificate[0] == '\0', parent,
-                   pair[1]);
+    *ret_shaker = (struct tows_shaker){
+        .control = pair[0], .pid = pid, .began_ns = tow_time_now_ns(), .starting = true};
+    return 0;
+}
+
+/* Its answer, as it came. With a sentence. */
+static int shaker_take_answer(struct tows_shaker *shaker, const struct shaker_answer *answer,
+                              char *why, size_t why_size)
+{
+    shaker->starting = false;
+    if (answer->error < 0) {
+        snprintf(why, why_size, "%.*s", (int)sizeof answer->why - 1, answer->why);
+        return answer->error;
     }
-    close(pair[1]);
-    error = pid < 0 ? -errno
-                    : tow_fds_recv(pair[0], &answer, sizeof answer, tow_time_deadline(START_NS),
-                                   &none, 0, &count);
+    shaker->print = answer->print;
+    memcpy(shaker->authorities, answer->authorities, sizeof shaker->authorities);
+    return 0;
+}
+
+int tows_shaker_start(struct tows_shaker *shaker, const struct tows_config *config, bool first,
+                      char *why, size_t why_size)
+{
+    struct tows_shaker started;
+    struct shaker_answer answer;
+    int none, count = 0;
+    int error = shaker_launch(config, first, &started, why, why_size);
+    if (error < 0) {
+        return error;
+    }
+    error = tow_fds_recv(started.control, &answer, sizeof answer, tow_time_deadline(START_NS),
+                         &none, 0, &count);
     if (error < 0) {
         snprintf(why, why_size, "the process for TLS handshakes does not start: %s",
                  strerror(-error));
-    } else if (answer.error < 0) {
-        snprintf(why, why_size, "%.*s", (int)sizeof answer.why - 1, answer.why);
-        error = answer.error;
+    } else {
+        error = shaker_take_answer(&started, &answer, why, why_size);
     }
     if (error < 0) {
-        close(pair[0]);
+        tows_shaker_stop(&started);
         return error;
     }
     tows_shaker_stop(shaker);
-    *shaker = (struct tows_shaker){
-        .control = pair[0], .pid = pid, .began_ns = tow_time_now_ns(), .print = answer.print};
-    memcpy(shaker->authorities, answer.authorities, sizeof shaker->authorities);
+    *shaker = started;
     return 0;
 }
 
@@ -385,37 +418,102 @@ void tows_shaker_stop(struct tows_shaker *shaker)
 {
     if (shaker->control > 0) {
         close(shaker->control); /* it ends; whoever reaps workers reaps it */
+        if (shaker->starting || shaker->full_ns != 0) {
+            kill(shaker->pid, SIGKILL); /* it does not look there */
+        }
     }
     shaker->control = 0;
+    shaker->starting = false;
+    shaker->full_ns = 0;
+}
+
+int tows_shaker_fd(const struct tows_shaker *shaker)
+{
+    return shaker->control > 0 ? shaker->control : -1;
+}
+
+void tows_shaker_hear(struct tows_shaker *shaker)
+{
+    struct shaker_answer answer;
+    char why[TOW_WHY_MAX] = "the process for TLS handshakes has not started";
+    if (shaker->control <= 0) {
+        return;
+    }
+    ssize_t got = recv(shaker->control, &answer, sizeof answer, MSG_DONTWAIT);
+    if (got < 0 && (errno == EAGAIN || errno == EINTR)) {
+        if (!shaker->starting || tow_time_now_ns() - shaker->began_ns < START_NS) {
+            return;
+        }
+        snprintf(why, sizeof why, "the process for TLS handshakes does not start in time");
+    } else if (got == (ssize_t)sizeof answer && shaker->starting &&
+               shaker_take_answer(shaker, &answer, why, sizeof why) == 0) {
+        return;
+    } else if (!shaker->starting && got != (ssize_t)sizeof answer) {
+        why[0] = '\0'; /* it has ended: the next newcomer has another */
+    }
+    if (why[0] != '\0') {
+        tow_log(TOW_AREA_SERVER, TOW_LOG_ERROR, "%s", why);
+    }
+    tows_shaker_stop(shaker);
+}
+
+/* Another process in its place. What it will say of its key is not awaited. */
+static void shaker_replace(struct tows_shaker *shaker, const struct tows_config *config,
+                           const char *reason)
+{
+    struct tows_shaker started;
+    char why[TOW_WHY_MAX];
+    tow_log(TOW_AREA_SERVER, TOW_LOG_WARN, "the process for TLS handshakes %s: another is started",
+            reason);
+    tows_shaker_stop(shaker);
+    shaker->began_ns = tow_time_now_ns();
+    if (shaker_launch(config, false, &started, why, sizeof why) < 0) {
+        tow_log(TOW_AREA_SERVER, TOW_LOG_ERROR, "%s", why);
+        return;
+    }
+    started.print = shaker->print; /* until it says its own */
+    memcpy(started.authorities, shaker->authorities, sizeof started.authorities);
+    *shaker = started;
+}
+
+static int shaker_order(struct tows_shaker *shaker, const char *peer, const int fds[2])
+{
+    struct shaker_order order;
+    memset(&order, 0, sizeof order);
+    snprintf(order.peer, sizeof order.peer, "%s", peer);
+    int error = shaker->control > 0
+                    ? tow_fds_try_send(shaker->control, &order, sizeof order, fds, 2)
+                    : -EPIPE;
+    if (error != -EAGAIN) {
+        shaker->full_ns = 0;
+    } else if (shaker->full_ns == 0) {
+        shaker->full_ns = tow_time_now_ns();
+    }
+    return error;
 }
 
 int tows_shaker_give(struct tows_shaker *shaker, const struct tows_config *config, int fd,
                      const char *peer, int *ret_plain)
 {
-    struct shaker_order order;
-    char why[TOW_WHY_MAX];
     int plain[2];
-    memset(&order, 0, sizeof order);
-    snprintf(order.peer, sizeof order.peer, "%s", peer);
     if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, plain) != 0) {
         return -errno;
     }
     int fds[2] = {fd, plain[1]};
-    int error = tow_fds_try_send(shaker->control, &order, sizeof order, fds, 2);
-    if (error < 0 && error != -EAGAIN && tow_time_now_ns() - shaker->began_ns > AGAIN_NS) {
-        tow_log(TOW_AREA_SERVER, TOW_LOG_WARN,
-                "the process for TLS handshakes has ended: another is started");
-        error = tows_shaker_start(shaker, config, false, why, sizeof why);
-        shaker->began_ns = tow_time_now_ns();
-        if (error < 0) {
-            tow_log(TOW_AREA_SERVER, TOW_LOG_ERROR, "%s", why);
-        } else {
-            error = tow_fds_try_send(shaker->control, &order, sizeof order, fds, 2);
-        }
+    int64_t now_ns = tow_time_now_ns();
+    int error = shaker_order(shaker, peer, fds);
+    bool hangs = error == -EAGAIN && now_ns - shaker->full_ns > HANG_NS;
+    if (hangs || (error < 0 && error != -EAGAIN && now_ns - shaker->began_ns > AGAIN_NS)) {
+        shaker_replace(shaker, config, hangs ? "takes nothing any more" : "has ended");
+        error = shaker_order(shaker, peer, fds);
     }
     close(plain[1]);
     if (error < 0) {
+        struct tow_log_about about = {.peer = peer};
         close(plain[0]);
+        tow_log_about(TOW_AREA_SERVER, TOW_LOG_WARN, &about,
+                      "%s was refused: the process for TLS handshakes %s", peer,
+                      error == -EAGAIN ? "is busy" : "is not there");
         return error;
     }
     *ret_plain = plain[0];

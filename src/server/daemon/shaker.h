@@ -21,6 +21,8 @@ struct tows_shaker {
     int control; /* owned: a socket to the process; 0: there is none */
     pid_t pid;
     int64_t began_ns;
+    bool starting;   /* it has not said yet that it has the key; what it is given waits there */
+    int64_t full_ns; /* since when it takes nothing; 0: it does */
     struct tow_tls_print print;           /* of its key */
     uint8_t authorities[TOW_SHA256_SIZE]; /* which it has for clients: of their file */
 };
@@ -33,6 +35,12 @@ int tows_shaker_main(const struct tows_config *config);
 int tows_shaker_start(struct tows_shaker *shaker, const struct tows_config *config, bool first,
                       char *why, size_t why_size);
 void tows_shaker_stop(struct tows_shaker *shaker);
+
+/* Its control socket, to poll; -1: there is none. */
+int tows_shaker_fd(const struct tows_shaker *shaker);
+/* Something came there, or it is `starting` and the listener looks at what comes from it. The log
+ * says if it has not started. */
+void tows_shaker_hear(struct tows_shaker *shaker);
 
 /* The same, if one of the addresses is of TLS; the log says which key it has. */
 int tows_shaker_begin(struct tows_shaker *shaker, const struct tows_config *config,
@@ -49,7 +57,8 @@ int tows_shaker_grant(struct tows_worker_pool *pool, struct tows_worker *worker,
 
 /* Has it shake hands with the client at `fd`, which stays the caller's. `ret_plain` is the
  * listener's end: first a tows_shaken when that is done, then what the client says. It ends if
- * the handshake fails, and the log says why. */
+ * the handshake fails, and the log says why. A process that has ended, or that takes nothing for
+ * long, is replaced; nobody waits for the new one. */
 int tows_shaker_give(struct tows_shaker *shaker, const struct tows_config *config, int fd,
                      const char *peer, int *ret_plain);
 
