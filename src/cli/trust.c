@@ -53,10 +53,12 @@ static bool trust_ask(const struct trust_order *order, const struct trust_found 
 {
     char line[256];
     struct tow_tls_print print;
-    printf("%s has the key %s%s\nIs it the one that the server's log names (\"its key for TLS is "
-           "...\")? [yes/no/sha256:...] ",
-           order->address, found->text, found->known ? ", and not the one that is known here" : "");
-    fflush(stdout);
+    /* On stderr: what is printed may go elsewhere. */
+    fprintf(stderr,
+            "%s has the key %s%s\nIs it the one that the server's log names (\"its key for TLS is "
+            "...\")? [yes/no/sha256:...] ",
+            order->address, found->text,
+            found->known ? ", and not the one that is known here" : "");
     while (fgets(line, sizeof line, stdin) != NULL) {
         line[strcspn(line, " \r\n")] = '\0';
         if (strcmp(line, "yes") == 0) {
@@ -68,8 +70,7 @@ static bool trust_ask(const struct trust_order *order, const struct trust_found 
         if (strcmp(line, "no") == 0) {
             return false;
         }
-        printf("Write yes, no, or the key as the log has it: ");
-        fflush(stdout);
+        fprintf(stderr, "Write yes, no, or the key as the log has it: ");
     }
     return false;
 }
@@ -77,7 +78,7 @@ static bool trust_ask(const struct trust_order *order, const struct trust_found 
 /* Whether the key may be remembered; else it was said why not. */
 static bool trust_decide(const struct trust_order *order, const struct trust_found *found)
 {
-    bool terminal = isatty(STDIN_FILENO) && isatty(STDOUT_FILENO);
+    bool terminal = isatty(STDIN_FILENO) && (isatty(STDOUT_FILENO) || isatty(STDERR_FILENO));
     if (order->names && !tow_hash_equal(order->named.bytes, found->print.bytes)) {
         tow_cli_say("%s has the key %s, and not the one that you named: it is not trusted; compare "
                     "both with the server's log (\"its key for TLS is ...\")",

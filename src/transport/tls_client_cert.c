@@ -27,19 +27,39 @@
 #define STRING_PRINTABLE 19
 #define STRING_IA5 22
 
-enum { PEM_MAX = 64 << 10, CHAIN_MAX = 8 };
+enum {
+    PEM_MAX = 64 << 10,
+    CHAIN_MAX = 8,         /* certificates of a client */
+    KEY_BITS_MAX = 4096,   /* of a key that nobody vouches for */
+    EXPONENT_BITS_MAX = 32 /* 65,537 has 17 */
+};
 
 /* ---- the server's part ---- */
 
+/* Whether a signature by this key takes much longer to check than to make up. */
+static bool client_cert_is_costly(const struct tow_tls_lib *lib, X509 *cert)
+{
+    EVP_PKEY *key = cert == NULL ? NULL : lib->X509_get0_pubkey(cert);
+    BIGNUM *exponent = NULL;
+    bool costly = key == NULL || lib->EVP_PKEY_get_bits(key) > KEY_BITS_MAX ||
+                  (lib->EVP_PKEY_get_bn_param(key, "e", &exponent) == 1 &&
+                   lib->BN_num_bits(exponent) > EXPONENT_BITS_MAX);
+    lib->BN_free(exponent);
+    return costly;
+}
+
 /* Keeps what was found, and lets the handshake go on: see the header. OpenSSL itself looks whether
- * the client has the certificate's key. */
+ * the client has the certificate's key; what a stranger shows must not make that dear. */
 static int client_cert_judge(X509_STORE_CTX *store, void *arg)
 {
     const struct tow_tls_lib *lib = arg;
-    if (lib->X509_verify_cert(store) != 1 && lib->X509_STORE_CTX_get_error(store) == VERIFY_OK) {
+    if (lib->X509_verify_cert(store) == 1) {
+        return 1;
+    }
+    if (lib->X509_STORE_CTX_get_error(store) == VERIFY_OK) {
         lib->X509_STORE_CTX_set_error(store, VERIFY_REJECTED);
     }
-    return 1;
+    return client_cert_is_costly(lib, lib->X509_STORE_CTX_get0_cert(store)) ? 0 : 1;
 }
 
 int tow_tls_client_cert_ask(const struct tow_tls_lib *lib, SSL_CTX *context,
@@ -144,25 +164,23 @@ static int own_read(const char *path, bool secret, char text[PEM_MAX], int *ret_
     return error;
 }
 
-/* The first certificate is the user's; the others vouch for it. */
+/* The first certificate is the user's; the others vouch for it. -E2BIG: there are too many. */
 static int own_use_certificate(const struct tow_tls_lib *lib, SSL *ssl, BIO *in)
 {
-    int count = 0;
-    while (count < CHAIN_MAX) {
+    for (int count = 0;; count++) {
         X509 *cert = lib->X509_new_ex(lib->context, NULL);
         if (cert == NULL || lib->PEM_read_bio_X509(in, &cert, own_no_password, NULL) == NULL) {
             lib->X509_free(cert);
-            break;
+            return count > 0 ? 0 : -EINVAL;
         }
-        int used = count == 0 ? lib->SSL_use_certificate(ssl, cert)
-                              : (int)lib->SSL_ctrl(ssl, CTRL_CHAIN_CERT, 1, cert);
+        int used = count == 0          ? lib->SSL_use_certificate(ssl, cert)
+                   : count < CHAIN_MAX ? (int)lib->SSL_ctrl(ssl, CTRL_CHAIN_CERT, 1, cert)
+                                       : 0;
         lib->X509_free(cert); /* who uses it has a reference of its own */
         if (used != 1) {
-            return -EINVAL;
+            return count < CHAIN_MAX ? -EINVAL : -E2BIG;
         }
-        count++;
     }
-    return count > 0 ? 0 : -EINVAL;
 }
 
 static int own_use_key(const struct tow_tls_lib *lib, SSL *ssl, BIO *in)
@@ -190,7 +208,12 @@ static int own_use(const struct tow_tls_lib *lib, SSL *ssl, const char *path, bo
                        : own_use_certificate(lib, ssl, in);
     lib->BIO_free(in);
     explicit_bzero(page, PEM_MAX);
-    if (error < 0) {
+    if (error == -E2BIG) {
+        snprintf(why, why_size,
+                 "%s has more than %d certificates; leave those out that the server "
+                 "has itself",
+                 path, CHAIN_MAX);
+    } else if (error < 0) {
         snprintf(why, why_size,
                  key ? "%s has no key in PEM, without a password, that is the one of your "
                        "certificate"
@@ -206,6 +229,9 @@ static int own_load(const struct tow_tls_lib *lib, SSL *ssl, char page[PEM_MAX],
     char usual[PATH_MAX];
     const char *certificate = getenv("TOWLINE_TLS_CERT"), *key = getenv("TOWLINE_TLS_KEY");
     bool named = certificate != NULL && certificate[0] != '\0';
+    if (named && strcmp(certificate, "none") == 0) {
+        return 0;
+    }
     bool apart = key != NULL && key[0] != '\0';
     if (!named && tow_file_user_config("client.pem", usual, sizeof usual) < 0) {
         return 0;

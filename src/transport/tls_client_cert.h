@@ -54,9 +54,9 @@ struct tow_tls_own {
 };
 
 /* Has handshakes with `context` show the user's certificate to a server that asks for one: that of
- * TOWLINE_TLS_CERT, else of ~/.config/towline/client.pem if that is there, with the key of
- * TOWLINE_TLS_KEY, else of the same file. No file is opened before a server asks, which it does
- * only after it was found to be the right one. */
+ * TOWLINE_TLS_CERT ("none": none), else of ~/.config/towline/client.pem if that is there, with the
+ * key of TOWLINE_TLS_KEY, else of the same file. No file is opened before a server asks, which it
+ * does only after it was found to be the right one. */
 void tow_tls_own_show(const struct tow_tls_lib *lib, SSL_CTX *context, struct tow_tls_own *own);
 
 #endif

@@ -31,6 +31,7 @@ typedef struct X509_name_st X509_NAME;
 typedef struct X509_name_entry_st X509_NAME_ENTRY;
 typedef struct evp_pkey_st EVP_PKEY;
 typedef struct evp_md_st EVP_MD;
+typedef struct bignum_st BIGNUM;
 typedef struct asn1_string_st ASN1_INTEGER;
 typedef struct asn1_string_st ASN1_TIME;
 typedef struct asn1_string_st ASN1_STRING;
@@ -149,6 +150,11 @@ typedef int tow_tls_password(char *ret, int size, int writing, void *user);
     F(EVP_PKEY *, PEM_read_bio_PrivateKey_ex,                                                      \
       (BIO *, EVP_PKEY **, tow_tls_password *, void *, OSSL_LIB_CTX *, const char *query))         \
     F(EVP_PKEY *, EVP_PKEY_Q_keygen, (OSSL_LIB_CTX *, const char *query, const char *type, ...))   \
+    F(EVP_PKEY *, X509_get0_pubkey, (const X509 *))                                                \
+    F(int, EVP_PKEY_get_bits, (const EVP_PKEY *))                                                  \
+    F(int, EVP_PKEY_get_bn_param, (const EVP_PKEY *, const char *name, BIGNUM **))                 \
+    F(int, BN_num_bits, (const BIGNUM *))                                                          \
+    F(void, BN_free, (BIGNUM *))                                                                   \
     F(void, EVP_PKEY_free, (EVP_PKEY *))                                                           \
     F(const EVP_MD *, EVP_sha256, (void))                                                          \
     F(EVP_CIPHER *, EVP_CIPHER_fetch, (OSSL_LIB_CTX *, const char *name, const char *query))       \

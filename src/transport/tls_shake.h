@@ -7,7 +7,7 @@
 #include "transport/tls_client_cert.h"
 #include "transport/tls_record.h"
 
-/* More than any flight of a handshake without certificates, and what may come behind it. */
+/* More than a flight of a handshake with a few certificates, and what may come behind it. */
 #define TOW_TLS_EARLY_MAX (16u << 10)
 
 /* Bytes that both ends of a handshake have and nobody else, for proofs inside of it. */

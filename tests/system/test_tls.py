@@ -112,6 +112,7 @@ class Authority:
         (folder / "config").write_text(CONFIG)
         self.openssl("req", "-x509", *self.new("ca.key"), "-out", "ca.pem", "-subj", "/CN=authority", "-days", "2", "-extensions", "authority")
         self.path = folder / "ca.pem"
+        self.path.chmod(0o644)
 
     def openssl(self, *arguments):
         done = t.run(["openssl", *arguments], cwd=self.folder)
@@ -469,7 +470,7 @@ def nobody_waits_for_a_process_with_the_key_that_does_not_start():
         t.wait_until(begun, 20, "another is started, at the earliest a second after the last one")
         begin = time.monotonic()
         server.status()
-        t.check("does not start in time" not in server.log() or time.monotonic() - begin > 4, f"the listener waited\n{server.log()}")
+        t.check("does not start" not in server.log() or time.monotonic() - begin > 4, f"the listener waited\n{server.log()}")
         ended = threading.Event()
 
         def feed():
@@ -576,7 +577,7 @@ def a_key_that_others_can_read_is_not_used():
 @t.test(60)
 def a_certificate_logs_in():
     with vouched(listen=("tls://0.0.0.0:0",)) as (server, authority):
-        text, where = create(server), address(server).replace("0.0.0.0", "127.0.0.1")
+        where = address(server).replace("0.0.0.0", "127.0.0.1")
         t.equal(trust(server, where=where).returncode, 0, "towline trust")
         (server.folder / "config" / "towline").mkdir(parents=True, exist_ok=True)
         shutil.copy(authority.issue(), server.folder / "config" / "towline" / "client.pem")
@@ -588,7 +589,6 @@ def a_certificate_logs_in():
             t.check(bob.returncode == 0 and "ann" not in bob.stdout, f"what bob sees: {bob.stdout}{bob.stderr}")
             t.equal(process.communicate("\n", timeout=30 * t.SLOW)[0], "still\n", "the program goes on")
         expect_log(server, r"session \d+ of ann \(certificate\), class -, from")
-        t.check(text not in server.log(), "a token in the log")
 
 
 @t.test(60, trees=("plain", "asan"))
@@ -667,6 +667,34 @@ def authorities_for_clients_are_read_again():
             t.check(b"the server's authorities for clients are others by now" in connection.recv(4096), "the answer to a question")
         expect_said(status(server, TOWLINE_TLS_CERT=ann), "none of this server's authorities")
         t.equal(status(server, TOWLINE_TLS_CERT=str(other.issue())).returncode, 0, "one of the new authority")
+
+
+@t.test(60)
+def authorities_for_clients_must_be_there():
+    with vouched(token=True) as (server, authority):
+        text, other = create(server), str(Authority(server.folder / "other").issue())
+        flags = [t.TOWLINED, "--listen=tls://127.0.0.1:0", "--device=soft", f"--token-file={server.folder / 'tokens'}"]
+        expect_said(t.run([*flags, "--tls-client-ca=/nowhere"]), "the authorities for clients in /nowhere cannot be read: No such file")
+        authority.path.chmod(0o664)
+        expect_said(t.run([*flags, f"--tls-client-ca={authority.path}"]), f"others can change the authorities for clients in {authority.path}; run chmod 644")
+        # Who has a certificate for another server need not show it here.
+        (server.folder / "config" / "towline" / "client.pem").write_text(pathlib.Path(other).read_text())
+        (server.folder / "config" / "towline" / "client.pem").chmod(0o600)
+        expect_said(status(server, text), "or show none (TOWLINE_TLS_CERT=none)")
+        t.equal(status(server, text, TOWLINE_TLS_CERT="none").returncode, 0, "none")
+    with t.Server(f"--tls-client-ca={server.folder / 'nothing'}") as server:
+        expect_log(server, "tls-client-ca is of no use: no address is of tls://")
+
+
+@t.test(60)
+def a_key_that_is_dear_to_check_ends_the_handshake():
+    with vouched() as (server, authority):
+        authority.openssl("req", "-x509", "-config", "config", "-newkey", "rsa:2048", "-pkeyopt", "rsa_keygen_pubexp:1099511627777", "-nodes", "-keyout", "own.key", "-out", "own.pem", "-subj", "/CN=ann", "-days", "2")
+        path = authority.folder / "dear.pem"
+        path.touch(0o600)
+        path.write_text((authority.folder / "own.pem").read_text() + (authority.folder / "own.key").read_text())
+        t.check(status(server, TOWLINE_TLS_CERT=str(path)).returncode != 0, "towline status")
+        expect_log(server, r"127\.0\.0\.1:\d+ was refused: the TLS handshake failed: certificate verify failed")
 
 
 @t.test(60)

@@ -48,8 +48,7 @@ static const char *const certificate_refusals[] = {
         "your certificate is not for clients (clientAuth); ask the server's "
         "administrator for one that is",
     [TOW_TLS_CERT_FOREIGN] = "your certificate is none of this server's authorities; ask its "
-                             "administrator for one, or show none (TOWLINE_TLS_CERT, "
-                             "~/.config/towline/client.pem)",
+                             "administrator for one, or show none (TOWLINE_TLS_CERT=none)",
 };
 #define NO_NAME                                                                                    \
     "your certificate names no user: its subject needs one common name of 1 to 32 letters, "       \

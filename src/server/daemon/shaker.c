@@ -14,6 +14,7 @@
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -188,11 +189,18 @@ static void take_client(const struct shaker_order *order, const int fds[2])
 static int read_authorities(const char *path, char *why, size_t why_size)
 {
     struct tow_buf text;
+    struct stat file;
     tow_buf_init(&text, AUTHORITIES_MAX);
-    int error = tow_file_read(path, &text);
+    int error = stat(path, &file) != 0 ? -errno : tow_file_read(path, &text);
     if (error < 0) {
         snprintf(why, why_size, "the authorities for clients in %s cannot be read: %s", path,
                  strerror(-error));
+    } else if ((file.st_mode & 022) != 0) {
+        snprintf(why, why_size,
+                 "others can change the authorities for clients in %s; run chmod 644 %s, and look "
+                 "at what is in it",
+                 path, path);
+        error = -EPERM;
     } else {
         tow_sha256_of(text.data, text.size, authorities);
         error = tow_tls_client_cert_ask(lib, context, path, why, why_size);
@@ -210,8 +218,14 @@ static int check_place(const struct tows_config *config, const char *key, char *
     if (cache[0] == '\0' && tow_file_cache_dir(true, cache, sizeof cache) < 0) {
         cache[0] = '\0';
     }
-    if (config->walls == 0 || tows_landlock_shows(config, cache, key) <= 0) {
+    int shown = config->walls == 0 ? 0 : tows_landlock_shows(config, cache, key);
+    if (shown == 0 || shown == -ENOSYS) {
         return 0;
+    }
+    if (shown < 0) {
+        snprintf(why, why_size, "whether workers could read the key in %s cannot be told: %s", key,
+                 strerror(-shown));
+        return shown;
     }
     snprintf(why, why_size,
              "workers could read the key in %s, since it lies among libraries, devices or caches "
@@ -528,6 +542,11 @@ int tows_shaker_begin(struct tows_shaker *shaker, const struct tows_config *conf
     const char *address = NULL;
     for (unsigned i = 0; i < count && address == NULL; i++) {
         address = tow_transport_encrypts(listeners[i]->kind) ? listeners[i]->address : NULL;
+    }
+    if (address == NULL && config->tls_client_ca[0] != '\0' && config->private_dir[0] == '\0') {
+        tow_log(TOW_AREA_SERVER, TOW_LOG_WARN,
+                "tls-client-ca is of no use: no address is of tls://, and nobody is asked for a "
+                "certificate");
     }
     int error = address != NULL ? tows_shaker_start(shaker, config, first, why, why_size) : 0;
     if (address != NULL && error == 0) {
