@@ -102,6 +102,14 @@ static int send_ring(struct tow_sock_line *sock, int flags)
     }
 }
 
+/* Nothing goes out any more, whatever the reason: who receives here, and the peer, wait no longer,
+ * either. What has come can still be read. */
+static void sock_send_failed(struct tow_sock_line *sock, int error)
+{
+    tow_line_fail(&sock->line, error);
+    shutdown(sock->fd, SHUT_RDWR);
+}
+
 static void *sender_run(void *arg)
 {
     struct tow_sock_line *sock = arg;
@@ -129,7 +137,7 @@ static void *sender_run(void *arg)
         }
     }
     if (!atomic_load(&line->down)) {
-        tow_line_fail(line, error);
+        sock_send_failed(sock, error);
     }
     return NULL;
 }
@@ -154,7 +162,7 @@ void tow_sock_wake(struct tow_line *line)
     error = sock->kind->send_ring(sock, 0);
     tow_mutex_unlock(&sock->role);
     if (error < 0) {
-        tow_line_fail(line, error);
+        sock_send_failed(sock, error);
     }
 }
 
@@ -168,7 +176,7 @@ void tow_sock_send_now(struct tow_line *line)
             return;
         }
         if (error != -EAGAIN) {
-            tow_line_fail(line, error);
+            sock_send_failed(sock, error);
             return;
         }
     }
@@ -253,7 +261,7 @@ int tow_sock_send_direct(struct tow_line *line, const struct iovec *iov, int cou
     tow_mutex_unlock(&sock->role);
     if (error < 0) {
         /* Part of a frame may be out: nothing can follow it. */
-        tow_line_fail(line, error);
+        sock_send_failed(sock, error);
         return atomic_load(&line->down) ? -ESHUTDOWN : error;
     }
     tow_line_count(&line->frames_out, 1);

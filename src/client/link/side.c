@@ -143,6 +143,7 @@ static CUresult send_in(struct towc_link *link, uint32_t context, unsigned kind,
     }
     if (error == 0 && at != NULL) {
         tow_line_commit_now(side, length);
+        error = atomic_load(&side->error); /* who waits for what went may wait forever */
     }
     if (error == 0) {
         atomic_fetch_add_explicit(&link->counters.side_out, length, memory_order_relaxed);
