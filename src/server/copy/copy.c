@@ -123,6 +123,7 @@ static void in_shared_memory(struct tows_serve *call, const struct tow_copy_3d *
     if (!tows_share_holds(call, host->address, 1) && call->status == CUDA_SUCCESS) {
         call->status = CUDA_ERROR_INVALID_VALUE;
     }
+    tows_fence_word_refuse_owing(call, up);
     if (tows_serve_ready(call)) {
         call->status = tows_driver_copy_run(&driver_copy, call->driver, NULL, stream);
     }

@@ -2,10 +2,12 @@
 /* Puts functions into streams that call the client, and counts them until they have ended. */
 #include "server/copy/hostfn.h"
 
+#include <errno.h>
 #include <pthread.h>
 #include <stdbool.h>
 #include <stdlib.h>
 
+#include "base/log.h"
 #include "base/mutex.h"
 #include "base/thread.h"
 #include "gen/launch_server.h"
@@ -167,6 +169,17 @@ static void hostfn_unlist(struct tows_hostfn_turn *turn)
     free(turn);
 }
 
+/* With the lock held, which is given meanwhile: what is behind the function must not run without
+ * it, and a driver's thread may not tell the client itself. */
+static void hostfn_give_up(struct tows_session *session, struct state *state)
+{
+    tow_mutex_unlock(&state->lock);
+    tow_log(TOW_AREA_SERVER, TOW_LOG_WARN,
+            "no thread to run a host function with: the session ends");
+    tows_session_end(session, -EAGAIN);
+    tow_mutex_lock(&state->lock);
+}
+
 /* On the driver's thread: has the client run the function and waits until it has. */
 static void call_client(struct tows_hostfn_turn *turn, CUresult status)
 {
@@ -179,8 +192,12 @@ static void call_client(struct tows_hostfn_turn *turn, CUresult status)
     }
     tow_mutex_lock(&state->lock);
     /* The end of the session finds no state if this one is its first. */
-    if (!state->ended && tows_session_goes_on(session) && start_courier(session, state)) {
-        await_client(state, &waiter);
+    if (!state->ended && tows_session_goes_on(session)) {
+        if (start_courier(session, state)) {
+            await_client(state, &waiter);
+        } else {
+            hostfn_give_up(session, state);
+        }
     }
     if (!repeats) {
         tows_carry_allow(session); /* with the lock: behind it the session may end */

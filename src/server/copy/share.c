@@ -211,6 +211,14 @@ struct tow_fence_word *tows_fence_word_decode(struct tows_serve *call, uint32_t 
     return word;
 }
 
+void tows_fence_word_refuse_owing(struct tows_serve *call, bool host_is_source)
+{
+    if (!host_is_source && call->status == CUDA_SUCCESS &&
+        tows_session_deferred(call->session, call->frame.thread)) {
+        call->status = CUDA_ERROR_NOT_READY;
+    }
+}
+
 void tows_fence_word_put_copy(struct tows_serve *call, struct tow_fence_word *word, uint32_t value,
                               bool host_is_source, uint64_t size, CUstream stream)
 {
@@ -244,6 +252,9 @@ void tows_share_copy(struct tows_serve *call, bool host_is_source, CUdeviceptr d
     }
     if (!tows_share_holds(call, host, size) && call->status == CUDA_SUCCESS) {
         call->status = CUDA_ERROR_INVALID_VALUE; /* another thread's call has just taken it back */
+    }
+    if (word != NULL) {
+        tows_fence_word_refuse_owing(call, host_is_source);
     }
     if (call->status == CUDA_SUCCESS) {
         void *bytes = (void *)(uintptr_t)host;

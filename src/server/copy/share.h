@@ -23,6 +23,9 @@ void tows_share_drop_context(struct tows_session *session, uint32_t context);
  * command's common fields. `host_is_source` tells which way. */
 void tows_share_copy(struct tows_serve *call, bool host_is_source, CUdeviceptr device,
                      uint64_t size, CUstream stream, uint32_t form);
+/* Before a download that only a fence word answers: it does not begin if its thread has an error of
+ * an earlier call to hear. Refused, the client asks in the ordinary way. */
+void tows_fence_word_refuse_owing(struct tows_serve *call, bool host_is_source);
 /* The fence word of a copy in shared memory: decodes its address and value (NULL: that breaks the
  * protocol), and after the copy was begun, or not, lets the stream write it. */
 struct tow_fence_word *tows_fence_word_decode(struct tows_serve *call, uint32_t *ret_value);

@@ -3,8 +3,10 @@
 #include "server/run/side.h"
 
 #include <errno.h>
+#include <string.h>
 
 #include "base/clock.h"
+#include "base/log.h"
 #include "base/mutex.h"
 #include "base/thread.h"
 #include "server/copy/hostfn.h"
@@ -20,6 +22,8 @@
 #define LOOK_NS TOW_TIME_MS
 /* The client uses the side line once it is welcome, which is a moment before it is read. */
 #define BEGIN_NS (5 * TOW_TIME_S)
+/* A program that ends closes all its connections, one after the other. */
+#define LEAVE_NS (2 * TOW_TIME_S)
 
 static uint64_t taken_bytes(struct tows_session *session)
 {
@@ -119,9 +123,13 @@ static void *take_run(void *arg)
     do {
         error = take_next(session);
     } while (error == 0);
-    /* A client that has gone says so on the session's own line, behind its last commands. */
     tows_side_end(session);
-    if (error == -EPROTO) {
+    tow_line_shutdown(session->side.line);
+    /* A client that has gone says so on the session's own line, behind its last commands. One that
+     * is still there waits for what would have come here. */
+    if (error == -EPROTO ||
+        (tow_line_await_end(session->line, tow_time_deadline(LEAVE_NS)) == -ETIMEDOUT &&
+         tows_session_goes_on(session))) {
         tows_session_end(session, error);
     }
     return NULL;
@@ -144,6 +152,11 @@ int tows_side_begin(struct tows_session *session, struct tow_line *line)
     tow_mutex_unlock(&session->side.lock);
     if (error < 0) {
         tow_line_close(line);
+        if (error != -EEXIST) {
+            tow_log(TOW_AREA_SERVER, TOW_LOG_WARN, "no thread for a connection of this session: %s",
+                    strerror(-error));
+            tows_session_end(session, error); /* the client counts on it */
+        }
         return error;
     }
     pthread_detach(thread);

@@ -300,6 +300,8 @@ void tows_session_defer(struct tows_session *session, uint16_t thread, uint16_t 
 
 /* The first such error that the thread has not been told, or CUDA_SUCCESS: it is told now. */
 CUresult tows_session_take_deferred(struct tows_session *session, uint16_t thread);
+/* True if there is one. */
+bool tows_session_deferred(struct tows_session *session, uint16_t thread);
 /* True if a synchronising call has something to tell that thread: such an error, or text that
  * kernels may have printed, which the driver gives out only then. */
 bool tows_session_owes(struct tows_session *session, uint16_t thread);

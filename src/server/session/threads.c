@@ -170,6 +170,10 @@ void tows_session_defer(struct tows_session *session, uint16_t thread, uint16_t 
         atomic_fetch_add(&session->client_threads.owed, 1);
     }
     tow_mutex_unlock(&session->client_threads.lock);
+    if (t == NULL) {
+        /* A program must not go on as if the call had been carried out. */
+        tows_session_end(session, -ENOMEM);
+    }
 }
 
 CUresult tows_session_take_deferred(struct tows_session *session, uint16_t thread)
@@ -188,16 +192,22 @@ CUresult tows_session_take_deferred(struct tows_session *session, uint16_t threa
     return status;
 }
 
-bool tows_session_owes(struct tows_session *session, uint16_t thread)
+bool tows_session_deferred(struct tows_session *session, uint16_t thread)
 {
-    if (atomic_load_explicit(&session->printers, memory_order_acquire) != 0) {
-        return true;
+    if (atomic_load(&session->client_threads.owed) == 0) {
+        return false;
     }
     tow_mutex_lock(&session->client_threads.lock);
     const struct tows_session_thread *t = session->client_threads.table[thread];
-    bool owes = t != NULL && t->deferred != CUDA_SUCCESS;
+    bool deferred = t != NULL && t->deferred != CUDA_SUCCESS;
     tow_mutex_unlock(&session->client_threads.lock);
-    return owes;
+    return deferred;
+}
+
+bool tows_session_owes(struct tows_session *session, uint16_t thread)
+{
+    return atomic_load_explicit(&session->printers, memory_order_acquire) != 0 ||
+           tows_session_deferred(session, thread);
 }
 
 bool tows_session_owes_any(const struct tows_session *session)
