@@ -620,7 +620,11 @@ static CUresult launch_after_last(struct tow_soft_exec *exec, struct tow_soft_st
     tow_soft_mark_unref(exec->last);
     exec->last = tow_soft_mark_ref(mark);
     struct tow_soft_work record = {.kind = TOW_SOFT_WORK_RECORD, .event = {.mark = mark}};
-    return tow_soft_submit(stream, &record);
+    result = tow_soft_submit(stream, &record);
+    if (result != CUDA_SUCCESS) {
+        tow_soft_mark_finish(exec->last); /* nobody else will, and later launches wait for it */
+    }
+    return result;
 }
 
 static CUresult soft_cuGraphLaunch(CUgraphExec hGraph, CUstream hStream)

@@ -101,7 +101,11 @@ static CUresult event_record(struct tow_soft_event *event, struct tow_soft_strea
     }
     struct tow_soft_work work = {.kind = TOW_SOFT_WORK_RECORD,
                                  .event = {.mark = mark, .event = event->object.handle}};
-    return tow_soft_submit(stream, &work);
+    result = tow_soft_submit(stream, &work);
+    if (result != CUDA_SUCCESS && event->mark != NULL) {
+        tow_soft_mark_finish(event->mark); /* nobody else will, and somebody may wait for it */
+    }
+    return result;
 }
 
 CUresult tow_soft_event_record(struct tow_soft_event *event, struct tow_soft_stream *stream)
