@@ -504,8 +504,17 @@ void tows_serve_cuMemAllocManaged(struct tows_serve *call)
 static bool is_readable(const struct mirror_state *state, uint64_t address)
 {
     uint8_t byte;
-    return write(state->probe[1], (const void *)(uintptr_t)address, 1) == 1 &&
-           read(state->probe[0], &byte, 1) == 1;
+    ssize_t n;
+    do {
+        n = write(state->probe[1], (const void *)(uintptr_t)address, 1);
+    } while (n < 0 && errno == EINTR);
+    if (n != 1) {
+        return false;
+    }
+    do {
+        n = read(state->probe[0], &byte, 1);
+    } while (n < 0 && errno == EINTR);
+    return n == 1;
 }
 
 /* With the lock held. Managed memory is the driver's: it may have been freed, also with its context

@@ -30,6 +30,8 @@
 #include "server/walls/walls.h"
 #include "wire/control.h"
 
+#define MEMORY_PAUSE_NS (100 * TOW_TIME_MS)
+
 enum {
     STATUS_MAX = 1 << 20,
     NUMBERS_MS = 200, /* how long a report may wait for new numbers of the GPUs */
@@ -819,7 +821,10 @@ static void listener_run(struct server *server)
         int timeout_ms;
         unsigned count = fill_polls(server, &timeout_ms);
         int ready = poll(server->polls, count, timeout_ms);
-        if (ready < 0 && errno != EINTR) {
+        if (ready < 0 && errno == ENOMEM) {
+            tow_log(TOW_AREA_SERVER, TOW_LOG_WARN, "poll: %s; trying again", strerror(errno));
+            tow_time_sleep(MEMORY_PAUSE_NS);
+        } else if (ready < 0 && errno != EINTR) {
             tow_log(TOW_AREA_SERVER, TOW_LOG_ERROR, "poll: %s", strerror(errno));
             server->failed = true;
             return;

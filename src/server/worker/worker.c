@@ -59,7 +59,11 @@ static int worker_send(int fd, uint32_t what, const struct tow_backend *backend,
     }
     struct iovec parts[2] = {{&head, sizeof head}, {(void *)text, size}};
     struct msghdr message = {.msg_iov = parts, .msg_iovlen = 2};
-    return sendmsg(fd, &message, MSG_NOSIGNAL) < 0 ? -errno : 0;
+    ssize_t sent;
+    do {
+        sent = sendmsg(fd, &message, MSG_NOSIGNAL);
+    } while (sent < 0 && errno == EINTR);
+    return sent < 0 ? -errno : 0;
 }
 
 static int open_soft(const struct tows_config *config, struct tow_backend *ret_backend, char *why,
