@@ -26,12 +26,6 @@ LATEST = 0.1 * t.SLOW  # a program has begun to compute by then
 COUNT = 60 if t.LONG else 4
 
 
-def commit_seed():
-    """Another number for each commit; 0 where there is no history."""
-    done = subprocess.run(["git", "-c", "safe.directory=*", "-C", str(t.ROOT), "rev-parse", "HEAD"], capture_output=True, text=True)
-    return int(done.stdout.strip()[:8], 16) if done.returncode == 0 else 0
-
-
 @contextlib.contextmanager
 def rounds(server, kind):
     program = t.build_c(ROUNDS, ["-lcuda"])
@@ -102,7 +96,7 @@ def kill_some(count, seed):
 
 @t.test(600 if t.LONG else 60, trees=("plain", "asan"))
 def whoever_is_killed_leaves_nothing_and_harms_nobody():
-    kill_some(COUNT, commit_seed())
+    kill_some(COUNT, t.commit_seed())
 
 
 if __name__ == "__main__":
