@@ -107,7 +107,7 @@ def a_worker_has_no_capabilities_and_gets_none():
     for name in ("CapInh", "CapPrm", "CapEff", "CapAmb", *(("CapBnd",) if os.geteuid() == 0 else ())):
         t.equal(int(said[name], 16), 0, name)
     t.equal(said["NoNewPrivs"], "1", "NoNewPrivs")
-    check_refused(said, ("become-another", "become-root"))
+    check_refused(said, ("become-another",))
 
 
 @t.test(60)
@@ -269,7 +269,9 @@ def as_user(user, function, *words):
 @contextlib.contextmanager
 def tenants(*sources):
     """A server in strangers' hands, and one of them for each address: (server, [(what it says, its worker, it)])."""
-    with t.Server(device=driver(), env={"TOWLINE_TAKEN": "worker=1"}) as server, contextlib.ExitStack() as stack:
+    server = t.Server(device=driver(), env={"TOWLINE_TAKEN": "worker=1"})
+    server.folder.chmod(0o711)  # all users can read the driver's library, or tenants get none
+    with server, contextlib.ExitStack() as stack:
         found = []
         for source in sources:
             before = {session["worker_pid"] for session in server.status()["sessions"]}
@@ -343,6 +345,7 @@ def what_was_compiled_is_a_tenants_own():
 def folders_of_tenants_who_do_not_come_are_removed():
     need_users()
     server = t.Server(device=driver())
+    server.folder.chmod(0o711)
     folder = server.folder / "cache" / "nvidia" / "users"
     outside = server.folder / "outside"
     outside.mkdir()
@@ -399,6 +402,16 @@ def where_users_cannot_be_changed_the_log_says_so():
             t.check("workers have the user of this server (0), root, but none of its capabilities" in server.log(), server.log())
             with raw.Client(server) as client:
                 client.begin()
+
+
+@t.test(60)
+def a_driver_that_is_roots_alone_has_no_users():
+    """It loads its compilers late, which a tenant's user could not read."""
+    need_users()
+    with t.Server(device=driver()) as server:
+        t.check("tenants get no users of their own: other users cannot read the driver's library" in server.log(), server.log())
+        with raw.Client(server) as client:
+            client.begin()
 
 
 @t.test(60)

@@ -6,6 +6,7 @@
 #include <errno.h>
 #include <glob.h>
 #include <grp.h>
+#include <limits.h>
 #include <linux/capability.h>
 #include <signal.h>
 #include <stdbool.h>
@@ -17,7 +18,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { TRY_DEVICES = 200 }; /* the exit code of who tried; else an errno */
+enum { TRY_DEVICES = 200, TRY_DRIVER = 201 }; /* exit codes of who tried; else an errno */
 
 #define BIT(capability) (UINT64_C(1) << (capability))
 
@@ -66,6 +67,26 @@ static bool devices_are_open(const struct tows_config *config)
     return open;
 }
 
+/* The driver's library, where it is not the system's: "" if it is. It loads its compilers late,
+ * from the same folder. */
+static void find_driver(const struct tows_config *config, char *ret_path, size_t size)
+{
+    const char *list = getenv("LD_LIBRARY_PATH");
+    snprintf(ret_path, size, "%s", strchr(config->device, '/') != NULL ? config->device : "");
+    if (ret_path[0] != '\0' || tows_config_wants_soft(config)) {
+        return;
+    }
+    while (list != NULL && *list != '\0') {
+        size_t length = strcspn(list, ":;");
+        snprintf(ret_path, size, "%.*s/libcuda.so.1", (int)length, list);
+        if (length > 0 && access(ret_path, R_OK) == 0) {
+            return;
+        }
+        list += length + (list[length] != '\0');
+    }
+    ret_path[0] = '\0';
+}
+
 /* Both ends of the range: a user namespace may have a part of it. */
 static int try_range(const struct tows_config *config)
 {
@@ -75,8 +96,16 @@ static int try_range(const struct tows_config *config)
         setresuid((uid_t)-1, 0, (uid_t)-1) != 0) {
         return errno;
     }
+    char driver[PATH_MAX];
+    find_driver(config, driver, sizeof driver);
     int error = take_user(first);
-    return error < 0 ? -error : devices_are_open(config) ? 0 : TRY_DEVICES;
+    if (error < 0) {
+        return -error;
+    }
+    if (driver[0] != '\0' && access(driver, R_OK) != 0) {
+        return TRY_DRIVER;
+    }
+    return devices_are_open(config) ? 0 : TRY_DEVICES;
 }
 
 static int wait_for(pid_t pid)
@@ -112,6 +141,12 @@ int tows_user_try(const struct tows_config *config, char *why, size_t size)
         snprintf(why, size,
                  "the GPU's device files (/dev/nvidia*) are not for all users; the driver's "
                  "NVreg_DeviceFileMode=0666 makes them so");
+        return -EACCES;
+    }
+    if (code == TRY_DRIVER) {
+        snprintf(why, size,
+                 "other users cannot read the driver's library (--device, LD_LIBRARY_PATH); put it "
+                 "into a folder that is for all");
         return -EACCES;
     }
     if (code != 0) {

@@ -540,8 +540,11 @@ static void hold_code_cache(const struct tows_config *config, char *code_cache, 
     if (config->tenant_users.count == 0 || code_cache[0] == '\0') {
         return;
     }
+    struct stat status;
     int folder = open(code_cache, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (folder < 0 || fchmod(folder, 0711) != 0) {
+    /* Where it is another's, it may be open to all already. */
+    if (folder < 0 || fstat(folder, &status) != 0 ||
+        ((status.st_mode & S_IXOTH) == 0 && fchmod(folder, 0711) != 0)) {
         tow_log(TOW_AREA_SERVER, TOW_LOG_WARN, "%s cannot be used: %s", code_cache,
                 strerror(errno));
         code_cache[0] = '\0';
