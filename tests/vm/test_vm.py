@@ -121,6 +121,75 @@ def cgroups_limit_memory_processes_and_time():
             vm.run(f"rmdir {group}")
 
 
+class Grouped:
+    """A towlined of the guest's, in a control group of its own; programs (grow.c) that use it, each until its input ends."""
+    group, folder, address = "/sys/fs/cgroup/test-workers", "/tmp/test-workers", "tcp://127.0.0.1:4899"
+
+    def __init__(self, vm):
+        self.vm = vm
+        self.grow = t.build_c(HERE / "grow.c", ["-lcuda"], "vm-grow")
+
+    def __enter__(self):
+        good(self.vm.run(f"echo +cpu +memory +pids > /sys/fs/cgroup/cgroup.subtree_control && mkdir -p {self.group} {self.folder}"), "a group")
+        flags = f"--device soft --soft-memory=32M --session-memory=24M --listen {self.address} --cache-dir {self.folder}/cache"
+        started = self.vm.run(f"(echo 0 > {self.group}/cgroup.procs && exec {self.vm.path(t.TOWLINED)} {flags} > {self.folder}/log 2>&1) & echo $!")
+        self.pid = int(good(started, "towlined"))
+        self.await_text("log", "listens on")
+        return self
+
+    def __exit__(self, *_):
+        self.vm.run(f"kill -CONT {self.pid}; kill -9 {self.pid} $(cat {self.folder}/*.pid)")
+        t.wait_until(lambda: self.vm.run(f"rmdir {self.group}/*; rmdir {self.group}; test ! -d {self.group}").returncode == 0, 30,
+                     "the group can be removed")
+        self.vm.run(f"rm -rf {self.folder}")
+
+    def text(self, name):
+        return self.vm.run(f"cat {self.folder}/{name}").stdout
+
+    def await_text(self, name, what):
+        try:
+            t.wait_until(lambda: what in self.text(name), 100, what)
+        except AssertionError:
+            raise AssertionError(f"{name} is {self.text(name)!r}, without {what!r}\n{self.text('log')}") from None
+
+    def program(self, mode):
+        end = f"{self.folder}/{mode}.input"
+        program = f"{self.vm.path(t.TOWLINE)} run --no-check -s {self.address} -- {self.vm.path(self.grow)} {mode}"
+        good(self.vm.run(f"mkfifo {end}; sleep 10000 > {end} & echo $! > {self.folder}/{mode}.pid; {program} < {end} > {self.folder}/{mode} 2>&1 &"),
+             mode)
+        self.await_text(mode, "ready")
+
+    def end_input(self, mode):
+        self.vm.run(f"kill $(cat {self.folder}/{mode}.pid)")
+
+    def groups(self):
+        return self.vm.run(f"cd {self.group} && ls -d */").stdout.split()
+
+
+@t.test(LIMIT)
+def the_kernel_ends_a_session_that_takes_too_much_memory():
+    """While the listener, which would look, stands still. It knows why when it goes on; a neighbour notices nothing."""
+    with guest() as vm, Grouped(vm) as server:
+        server.await_text("log", f"workers have control groups (memory, pids, cpu) in {server.group}")
+        server.program("stay")
+        server.program("more")
+        limits = vm.run(f"cat {server.group}/worker-*/memory.max").stdout.split()
+        t.equal(limits.count(str((24 + 64 + 32) << 20)), 2, f"sessions with a limit ({limits})")
+        vm.run(f"kill -STOP {server.pid}")
+        server.end_input("more")
+        t.wait_until(lambda: vm.run(f"grep -q '^oom_kill [1-9]' {server.group}/worker-*/memory.events").returncode == 0, 200, "the kernel ends it")
+        vm.run(f"kill -CONT {server.pid}")
+        server.await_text("log", "it wanted more than the 120 MiB of memory of its control group there, and a session may have 24 MiB of host memory "
+                          "(session-memory)")
+        server.await_text("more", "error ")
+        server.end_input("stay")
+        server.await_text("stay", "stayed")
+        # The groups of those that are gone are gone; at the end all are.
+        t.wait_until(lambda: len(server.groups()) == 2, 60, "the listener's group is left, and that of a worker that waits")
+        vm.run(f"kill -TERM {server.pid}")
+        t.wait_until(lambda: not server.groups(), 100, "no group is left")
+
+
 @t.test(LIMIT)
 def netem_delays_an_interface():
     """On a pair of interfaces of its own: other tests use the guest's network."""

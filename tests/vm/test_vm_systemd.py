@@ -66,6 +66,9 @@ def the_unit_serves_a_program():
             knock(vm, "unix:///run/towline.sock")
             found = state(vm, "ActiveState", "SubState", "MainPID")
             t.equal((found["ActiveState"], found["SubState"]), ("active", "running"), "the service")
+            groups = "/sys/fs/cgroup/system.slice/towlined.service"
+            t.check(f"workers have control groups (memory, pids, cpu) in {groups}" in journal(vm), journal(vm))
+            t.check(vm.run(f"cat {groups}/worker-{found['MainPID']}-*/cgroup.procs").stdout.split(), "no worker is in its group")
             status = vm.run(f"cat /proc/{found['MainPID']}/status").stdout
             t.check(re.search(r"^NoNewPrivs:\s+1$", status, re.M), status)
             done = vm.run([vm.path(t.TOWLINE), "run", "--no-check", "-s", "tcp://127.0.0.1:4837", "--", vm.path(program)], timeout=240)
@@ -73,6 +76,7 @@ def the_unit_serves_a_program():
                     f"exit code {done.returncode}\n{done.stdout}{done.stderr}\n{journal(vm)}")
             vm.run("systemctl stop towlined.service", check=True, timeout=60)
             t.equal(state(vm, "Result"), {"Result": "success"}, "how it ended")
+            t.check(vm.run(f"ls -d {groups}/*/").returncode != 0, "a control group is left")
         finally:
             vm.run(f"systemctl stop towlined.socket towlined.service; rm -rf {UNITS}/towlined.* /etc/towline")
 

@@ -157,6 +157,9 @@ static const struct option_entry entries[] = {
     {"grace", 0, KIND_COUNT, 0, AT(grace), 86400, "SECONDS",
      "How long programs may go on when the server is told to end by SIGTERM (5; 0: not at all).\n"
      "No new ones are served meanwhile; a second SIGTERM ends them at once."},
+    {"cgroups", 0, KIND_COUNT, 0, AT(cgroups), 1, "0|1",
+     "1: each worker has a control group of its own, where the kernel has cgroup v2 and lets this\n"
+     "server make some (1)."},
     {"walls", 0, KIND_COUNT, FOR_WORKER, AT(walls), 1, "0|1",
      "0: workers keep all rights of this server; to look for a fault, never for strangers (1)."},
     {"tenant-users", 0, KIND_RANGE, FOR_WORKER, AT(tenant_users), UINT32_MAX - 1, "FIRST:COUNT",
@@ -211,6 +214,7 @@ void tows_config_defaults(struct tows_config *config)
     config->session_threads = 512;
     config->code_cache = UINT64_C(4) << 30;
     config->walls = 1;
+    config->cgroups = 1;
     config->grace = 5;
     config->tenant_users = (struct tows_config_range){0x70000000, 1000000};
     config->heartbeat = 20;

@@ -885,6 +885,7 @@ int tows_listener_main(const struct tows_config *config, int argc, char **argv)
     }
     tows_walls_choose_users(&server.config);
     tows_worker_pool_init(&server.pool, &server.config);
+    tows_cgroups_open(&server.pool.groups, &server.config);
     server.login.authorities = server.shaker.authorities;
     error = tows_login_read(&server.config, &server.login, why, sizeof why);
     if (error == 0) {
@@ -913,6 +914,7 @@ int tows_listener_main(const struct tows_config *config, int argc, char **argv)
     tows_worker_pool_fini(&server.pool, "it is being shut down");
     tows_gauge_stop(&server.gauge);
     tows_shaker_stop(&server.shaker);
+    tows_cgroups_close(&server.pool.groups);
     if (config->private_dir[0] != '\0') {
         rmdir(config->private_dir);
     }

@@ -16,6 +16,7 @@
 
 enum {
     QUIET_MAX = 3,    /* a session that does nothing is looked at every 2^3 s */
+    WEIGHT = 100,     /* of a control group, where nobody sets it */
     THREADS_MIN = 64, /* that every session may have, whatever others do */
 };
 
@@ -313,7 +314,9 @@ static bool has_several_peers(const struct tows_worker_pool *pool)
 }
 
 /* Who has many sessions does not get most of the cores while others want some: each further session
- * of a peer yields more. It cannot be taken back; where nobody else wants them it costs nothing. */
+ * of a peer yields more. Where nobody else wants them it costs nothing. A group's weight is
+ * compared with those of other groups, a nice value only within one, and it cannot be taken back.
+ */
 static void share_processors(struct tows_worker_pool *pool)
 {
     if (pool->config->soft_fair == 0 || strcmp(pool->backend, "soft") != 0 ||
@@ -322,7 +325,14 @@ static void share_processors(struct tows_worker_pool *pool)
     }
     int own = getpriority(PRIO_PROCESS, 0);
     for (struct tows_worker *worker = pool->workers; worker != NULL; worker = worker->next) {
-        int nice = is_counted(worker) ? nice_of(rank_of(pool, worker)) : 0;
+        unsigned rank = is_counted(worker) ? rank_of(pool, worker) : 1;
+        unsigned weight = rank < WEIGHT ? WEIGHT / rank : 1;
+        int nice = nice_of(rank);
+        if (weight != worker->usage.weight &&
+            tows_cgroup_weigh(&pool->groups, worker->group, weight)) {
+            worker->usage.weight = weight;
+        }
+        /* In a group of its own it does not matter, unless that has no part of its own. */
         if (nice > worker->usage.nice) {
             worker->usage.nice = nice;
             tows_machine_yield(worker->pid, own + nice < PRIO_MAX ? own + nice : PRIO_MAX - 1);

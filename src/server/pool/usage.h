@@ -26,6 +26,7 @@ struct tows_usage {
     uint64_t seen;    /* calls and bytes of the client's until then */
     int64_t moved_ns; /* when the client last wanted something, as far as was looked; 0: never */
     int nice;         /* that its threads were given, beyond the listener's own */
+    unsigned weight;  /* of its control group; 0: as it was made */
     unsigned quiet;   /* looks in a row at which there were no new ones */
     int64_t look_ns;  /* when it is looked at though there are none */
 };

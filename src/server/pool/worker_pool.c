@@ -77,7 +77,7 @@ static void apply_key(char *key, char **ret_slot)
 /* The child between fork and exec. The listener has one thread, so everything may be called here.
  */
 static void run_child(const struct tows_worker_pool *pool, const char *key, int control, int stats,
-                      pid_t listener)
+                      unsigned group, pid_t listener)
 {
     /* Workers end with their listener, whatever ended it. */
     prctl(PR_SET_PDEATHSIG, SIGKILL);
@@ -85,6 +85,7 @@ static void run_child(const struct tows_worker_pool *pool, const char *key, int 
         _exit(1);
     }
     tows_walls_show(); /* until exec, and it hides again */
+    tows_cgroup_enter(&pool->groups, group);
     /* Both are moved out of the way first: either might be 3 or 4 already. */
     int high_control = fcntl(control, F_DUPFD, 16);
     int high_stats = fcntl(stats, F_DUPFD, 16);
@@ -222,6 +223,7 @@ static void worker_free(struct tows_worker_pool *pool, struct tows_worker *worke
         close(worker->client);
     }
     tows_refusals_close(worker);
+    tows_cgroup_remove(&pool->groups, worker->group);
     munmap(worker->stats, sizeof *worker->stats);
     explicit_bzero(&worker->grant, sizeof worker->grant);
     free(worker);
@@ -251,10 +253,11 @@ int tows_worker_pool_start(struct tows_worker_pool *pool, const char *key,
         goto free_worker;
     }
     worker->control = pair[0];
+    worker->group = tows_cgroup_make(&pool->groups);
     pid_t self = getpid();
     pid_t pid = fork();
     if (pid == 0) {
-        run_child(pool, key, pair[1], stats, self);
+        run_child(pool, key, pair[1], stats, worker->group, self);
     }
     if (pid < 0) {
         error = -errno;
@@ -355,6 +358,13 @@ static int pool_serve(const struct tows_worker_pool *pool, struct tows_worker *w
     return 0;
 }
 
+/* What the kernel lets its process have. */
+static uint64_t pool_memory(const struct tows_worker_pool *pool, const struct tows_worker *worker)
+{
+    return tows_cgroup_memory(pool->config, strcmp(pool->backend, "cuda") != 0,
+                              !tows_who_is_address(&worker->origin));
+}
+
 /* It has a session now. */
 static void pool_begin(struct tows_worker_pool *pool, struct tows_worker *worker, const char *peer,
                        const struct tows_who *who, const struct tows_who *origin)
@@ -366,6 +376,8 @@ static void pool_begin(struct tows_worker_pool *pool, struct tows_worker *worker
     worker->began_ns = tow_time_real_ns();
     snprintf(worker->peer, sizeof worker->peer, "%s", peer);
     set_state(worker, TOW_WORKER_BUSY);
+    tows_cgroup_limit(&pool->groups, worker->group, pool_memory(pool, worker),
+                      tows_cgroup_threads(pool->config));
     struct tow_log_about about = tows_worker_about(worker, tenant);
     bool says_whose = strstr(peer, tenant) != NULL;
     tow_log_about(TOW_AREA_SERVER, TOW_LOG_INFO, &about, "session %llu: %s%s%s, worker %d",
@@ -647,6 +659,24 @@ static void tell_end(const struct tows_worker *worker, int status)
     }
 }
 
+/* Says why the kernel has killed it, if it was for its own memory. */
+static void pool_judge(const struct tows_worker_pool *pool, struct tows_worker *worker, int status)
+{
+    if (worker->state != TOW_WORKER_BUSY || worker->why[0] != '\0' || !WIFSIGNALED(status) ||
+        WTERMSIG(status) != SIGKILL || !tows_cgroup_was_full(&pool->groups, worker->group)) {
+        return;
+    }
+    snprintf(worker->why, sizeof worker->why,
+             "it wanted more than the %llu MiB of memory of its control group there, and a session "
+             "may have %llu MiB of host memory (session-memory)",
+             (unsigned long long)(pool_memory(pool, worker) >> 20),
+             (unsigned long long)(pool->config->session_memory >> 20));
+    char tenant[TOW_WHO_TEXT_MAX];
+    struct tow_log_about about = tows_worker_about(worker, tenant);
+    tow_log_about(TOW_AREA_SERVER, TOW_LOG_WARN, &about, "session %llu (%s) was ended: %s",
+                  (unsigned long long)worker->session, worker->peer, worker->why);
+}
+
 int tows_worker_pool_reap(struct tows_worker_pool *pool, char ret_key[TOW_WORKER_KEY_MAX])
 {
     int status;
@@ -675,6 +705,7 @@ int tows_worker_pool_reap(struct tows_worker_pool *pool, char ret_key[TOW_WORKER
             record_failure(pool, sentence);
             failed = 1;
         }
+        pool_judge(pool, worker, status);
         tell_end(worker, status);
         snprintf(ret_key, TOW_WORKER_KEY_MAX, "%s", worker->key);
         *at = worker->next;

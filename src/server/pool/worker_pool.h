@@ -16,6 +16,7 @@
 #include "base/log.h"
 #include "server/config/config.h"
 #include "server/pool/cache_writer.h"
+#include "server/pool/cgroup.h"
 #include "server/pool/export_registry.h"
 #include "server/pool/handle_registry.h"
 #include "server/pool/refusals.h"
@@ -66,6 +67,7 @@ struct tows_worker {
     int64_t began_ns; /* BUSY: when the session began, since 1970 */
     int64_t end_ns;   /* BUSY: it was told to end, and is ended then; 0: it was not */
     struct tows_usage usage;
+    unsigned group;         /* number of its control group; 0: it has none */
     struct tow_grant grant; /* BUSY, over tls: what its client's lines are made with */
     bool granted;           /* it has one */
     int64_t arrive_ns;      /* granted: when the client must have come; 0: it has */
@@ -83,6 +85,7 @@ struct tows_worker_pool {
     struct tows_handle_registry handles; /* of cuIpc, that they have made */
     struct tows_cache_writer writer;     /* of the cache of code */
     struct tows_refusals refusals;       /* which system calls the log has named */
+    struct tows_cgroups groups;          /* of workers, where they have some */
     struct rlimit files;                 /* how many descriptors a worker may have */
     bool opened; /* some worker has opened its backend: the texts below hold */
     char backend[16];
