@@ -127,12 +127,13 @@ examples: all
 bench: all
 	@bench/run --build $(BUILD)
 
-# Without symbols for a debugger; STRIP= keeps them. The folder of the build remembers the prefix.
-STRIP ?= --strip
+# Without symbols for a debugger; SYMBOLS=1 keeps them. The folder of the build remembers the prefix. (No variable is called
+# STRIP: meson takes it for the program that strips.)
+STRIPPED = $(if $(SYMBOLS),,--strip)
 IN_DESTDIR = $(if $(DESTDIR),--destdir $(abspath $(DESTDIR)))
 install: all
 	@meson configure $(BUILD) -Dprefix=$(abspath $(PREFIX)) && $(NINJA) -C $(BUILD)
-	@meson install -C $(BUILD) --no-rebuild $(STRIP) $(IN_DESTDIR)
+	@meson install -C $(BUILD) --no-rebuild $(STRIPPED) $(IN_DESTDIR)
 
 # With the same PREFIX and DESTDIR as `make install`.
 uninstall: $(BUILD)/build.ninja

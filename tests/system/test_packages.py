@@ -56,6 +56,7 @@ def an_installation_is_whole_and_stripped_and_goes_again():
         for path in programs:
             sections = t.run(["readelf", "-SW", path]).stdout
             t.check(".dynsym" in sections and not re.search(r"\.symtab|\.debug_", sections), f"{path} is not stripped\n{sections}")
+        t.check("--strip" not in recipe("install", "SYMBOLS=1"), "SYMBOLS=1 strips, too")
         t.equal(t.run([prefix / "bin/towline", "--version"]).returncode, 0, "the exit code of towline --version")
         command = recipe("uninstall", f"DESTDIR={folder}").splitlines()[-1]
         t.check("tools/uninstall.py" in command, command)
