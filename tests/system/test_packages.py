@@ -1,6 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""What people install: `make install`, `make uninstall`, `make dist`, and completions of shells."""
+"""What people install: `make install`, `make uninstall`, `make dist`, completions of shells, and Debian packages.
+
+Those of Debian's packages run in `make check-packages` only, as root: the first time they fetch a Debian 12.
+"""
 
 import json
 import os
@@ -220,6 +223,143 @@ def zsh_completes():
                       f'_towline() {{ source "{path}" }}; _towline')
             done = t.run(["zsh", "-f", "-c", script, "zsh", t.TOWLINE, *words])
             t.check(wanted in done.stdout.splitlines() and not done.stderr, f"{words}: {done.stdout}{done.stderr}")
+
+
+# ---- Debian packages: what `make deb` has left in the build
+
+WANTED = ("plain",) if "TOW_TESTS_PACKAGES" in os.environ else ()
+DEB = t.BUILD / "deb"
+MIRROR = "http://deb.debian.org/debian"
+# What apt and dpkg keep for themselves, what is mounted, and the files that the test brings.
+NOT_COMPARED = re.compile(r"(proc|sys|dev|run|tmp|root|var/lib/(dpkg|apt)|var/cache/(apt|ldconfig|debconf)|var/log|etc/ld\.so\.cache)(/|$)")
+
+
+def debian_tarball():
+    """A Debian 12 without anything, made once for this user."""
+    for tool in ("debootstrap", "unshare", "dpkg"):
+        if not shutil.which(tool):
+            raise t.Skip(f"{tool} is not installed (apt install debootstrap)")
+    if os.geteuid() != 0:
+        raise t.Skip("only root can make a chroot")
+    machine = t.run(["dpkg", "--print-architecture"]).stdout.strip()
+    cache = pathlib.Path(os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache", "towline-tests")
+    kept = cache / f"debian12-{machine}.tar"
+    cache.mkdir(parents=True, exist_ok=True)
+    with t.locked(cache / "lock"):
+        if not kept.exists():
+            with tempfile.TemporaryDirectory(prefix="tow") as folder:
+                done = t.run(["debootstrap", "--variant=minbase", "--include=libssl3", "bookworm", folder, MIRROR], timeout=1200)
+                if done.returncode != 0:
+                    raise t.Skip(f"no Debian 12 could be made: {(done.stdout.splitlines() or [done.stderr])[-1]}")
+                made = t.run(["tar", "-C", folder, "-cf", f"{kept}.new", "."], timeout=300)
+                t.equal(made.returncode, 0, f"tar ({made.stderr})")
+                os.replace(f"{kept}.new", kept)
+    return kept
+
+
+class Debian:
+    """A fresh Debian 12, in which commands have processes of their own that end with them, and no network."""
+
+    def __init__(self, folder):
+        self.root = pathlib.Path(folder)
+        done = t.run(["tar", "-C", folder, "-xf", debian_tarball()], timeout=300)
+        t.equal(done.returncode, 0, f"tar ({done.stderr})")
+
+    def run(self, script, timeout=300):
+        """What the script says; it must succeed."""
+        inside = f"mount -t proc proc {self.root}/proc && exec chroot {self.root} /bin/sh -ec \"$0\""
+        env = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "HOME": "/root", "DEBIAN_FRONTEND": "noninteractive", "LC_ALL": "C"}
+        done = t.run(["unshare", "--mount", "--pid", "--net", "--fork", "--kill-child", "sh", "-c", inside, script], timeout, env=env)
+        print(f"$ {script}\n{done.stdout}{done.stderr}")
+        t.equal(done.returncode, 0, f"the exit code of: {script}\n{done.stdout}{done.stderr}")
+        return done.stdout
+
+    def files(self):
+        found = set()
+        for folder, folders, names in os.walk(self.root):
+            here = os.path.relpath(folder, self.root)
+            found.update(os.path.normpath(os.path.join(here, name)) for name in folders + names)
+        return {name for name in found if not NOT_COMPARED.match(name)}
+
+
+def packages(folder):
+    found = sorted(pathlib.Path(folder).glob("*.deb"))
+    t.equal([path.name.split("_")[0] for path in found], ["towline", "towlined"], f"the packages in {folder}; run make deb")
+    return found
+
+
+@t.test(300, trees=WANTED)
+def debian_lintian_finds_no_errors():
+    if not shutil.which("lintian"):
+        raise t.Skip("lintian is not installed")
+    done = t.run(["lintian", "--fail-on", "error", "--allow-root", *packages(DEB)], timeout=300)
+    print(done.stdout)
+    t.equal(done.returncode, 0, f"lintian's exit code\n{done.stdout}{done.stderr}")
+
+
+SERVED = """
+towlined --device=soft --soft-memory=64M -l /run/towline.sock 2>/tmp/log & server=$!
+tries=0
+until towline devices >/tmp/devices 2>&1; do
+    tries=$((tries + 1)); [ $tries -lt 300 ] || { cat /tmp/devices /tmp/log; exit 1; }; sleep 0.2
+done
+cat /tmp/devices
+towline run -- /root/vectoradd
+towlined token create --user ann >/dev/null
+kill $server; wait $server || true
+"""
+
+
+def computes(said):
+    t.check(re.search(r"^vectoradd: \d+ sums are right, computed on .*\nOK$", said, re.M), f"the program's result: {said}")
+
+
+def look_at_installed(debian):
+    t.equal(debian.run("dpkg -V towline towlined"), "", "what dpkg says of the files")
+    t.equal(debian.run("ldconfig && ldconfig -p | grep -E 'libcuda|libnvidia|towline' || true"), "", "what every program would load")
+    for target, unit in (("multi-user.target", "towlined.service"), ("sockets.target", "towlined.socket")):
+        t.check((debian.root / f"etc/systemd/system/{target}.wants/{unit}").is_symlink(), f"{unit} is not enabled")
+    conffiles = debian.run("dpkg-query -W -f '${Conffiles}\n' towline towlined").split()[::2]
+    t.equal(conffiles, ["/etc/towline/towline.conf", "/etc/towline/towlined.conf"], "configuration files")
+    t.check(debian.run("towline --version").startswith(f"towline {version()}"), "towline --version")
+    debian.run("towlined --version")
+
+
+@t.test(1800, alone=True, trees=WANTED)
+def debian_12_installs_upgrades_removes_and_purges():
+    program = t.build_c(t.ROOT / "examples" / "driver" / "vectoradd.c", ["-lcuda"], include=t.our_include_flags())
+    with tempfile.TemporaryDirectory(prefix="tow") as folder, tempfile.TemporaryDirectory(prefix="tow") as later:
+        shutil.copytree(DEB / "towline" / "staged", pathlib.Path(later, "towline", "staged"), symlinks=True)
+        pathlib.Path(later, "towline", "debian").mkdir()
+        done = t.run([t.ROOT / "packaging" / "make-deb", later, "99.0"], timeout=300)
+        t.equal(done.returncode, 0, f"make-deb ({done.stderr})")
+        debian = Debian(folder)
+        for path in [program, *packages(DEB), *packages(later)]:
+            shutil.copy(path, debian.root / "root")
+        before = debian.files()
+
+        debian.run(f"cd /root && apt-get install -qq ./towline_{version()}-1_*.deb ./towlined_{version()}-1_*.deb")
+        look_at_installed(debian)
+        computes(debian.run("towline run -- /root/vectoradd"))
+        computes(debian.run(SERVED))
+        was = debian.files()
+        debian.run(f"cd /root && apt-get install -qq --reinstall ./towline_{version()}-1_*.deb ./towlined_{version()}-1_*.deb")
+        t.equal(debian.files() ^ was, set(), "what the same packages change once more")
+
+        config = debian.root / "etc/towline/towlined.conf"
+        config.write_text(config.read_text() + "device = soft\n")
+        debian.run("cd /root && apt-get install -qq ./towline_99.0-1_*.deb ./towlined_99.0-1_*.deb")
+        t.equal(debian.run("dpkg-query -W -f '${Version} ' towline towlined").split(), ["99.0-1", "99.0-1"], "versions")
+        t.check(config.read_text().endswith("device = soft\n"), "the administrator's change is gone")
+        computes(debian.run("towline run -- /root/vectoradd"))
+
+        debian.run("apt-get remove -qq towline towlined")
+        left = debian.files() - before
+        print("\n".join(sorted(left)))
+        t.check({"etc/towline/towlined.conf", "var/lib/towline/tokens"} <= left, f"a removal takes settings or tokens: {left}")
+        t.check(not any(name.startswith(("usr/bin", "usr/lib", "usr/share")) for name in left), f"a removal leaves {left}")
+        debian.run("apt-get purge -qq towline towlined")
+        t.equal(debian.files() ^ before, set(), "what a purge leaves or takes")
 
 
 if __name__ == "__main__":
