@@ -2,6 +2,7 @@
 /* Users of tenants: one each, the same again, never one that another live tenant has. */
 #include "cmocka_all.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #include "server/pool/tenant_users.h"
@@ -50,6 +51,18 @@ static void a_tenant_has_one_user(void **state)
     assert_int_equal(serve(2, 1000), user); /* it is by his name, also tomorrow */
 }
 
+static void a_token_and_a_certificate_are_of_one_tenant(void **state)
+{
+    struct tows_who one = {.kind = TOW_WHO_TOKEN, .name = "ann"}, other = one;
+    other.certificate = true;
+    assert_true(tows_who_same(&one, &other));
+    assert_int_equal(tows_tenant_users_hash(&one, UINT32_MAX),
+                     tows_tenant_users_hash(&other, UINT32_MAX));
+    snprintf(other.name, sizeof other.name, "bob");
+    assert_int_not_equal(tows_tenant_users_hash(&one, UINT32_MAX),
+                         tows_tenant_users_hash(&other, UINT32_MAX));
+}
+
 static void two_live_tenants_never_have_the_same(void **state)
 {
     bool has[COUNT] = {false}, moved = false;
@@ -88,6 +101,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup(a_tenant_has_one_user, setup),
+        cmocka_unit_test_setup(a_token_and_a_certificate_are_of_one_tenant, setup),
         cmocka_unit_test_setup(two_live_tenants_never_have_the_same, setup),
         cmocka_unit_test_setup(who_came_second_keeps_his_while_he_is_there, setup),
         cmocka_unit_test_setup(without_a_range_there_are_none, setup),

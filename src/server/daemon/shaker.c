@@ -209,7 +209,7 @@ static int read_authorities(const char *path, char *why, size_t why_size)
     return error;
 }
 
-/* Workers have this process's user: only their walls keep them from the file. */
+/* Workers may have this process's user: then only their walls keep them from the file. */
 static int check_place(const struct tows_config *config, const char *key, char *why,
                        size_t why_size)
 {

@@ -12,7 +12,9 @@ uint64_t tows_tenant_users_hash(const struct tows_who *who, uint64_t count)
     char text[TOW_WHO_TEXT_MAX];
     uint8_t digest[TOW_SHA256_SIZE];
     uint64_t number;
-    tows_who_text(who, text);
+    struct tows_who tenant = *who;
+    tenant.certificate = false; /* by a token or a certificate, he is the same */
+    tows_who_text(&tenant, text);
     tow_sha256_of(text, strlen(text), digest);
     memcpy(&number, digest, sizeof number);
     return number % count;
