@@ -57,6 +57,7 @@ struct server {
     struct tow_listener *listeners[TOW_LISTEN_MAX]; /* owned */
     unsigned listener_count;
     struct tows_worker_pool pool;
+    char groups_said[512]; /* of its control groups; "": nothing */
     struct tows_door door;
     unsigned round;  /* of listener_balance */
     unsigned starts; /* how many workers may start at once */
@@ -496,6 +497,9 @@ static void listener_announce(struct server *server)
         tows_gauge_start(&server->gauge, server->config.device) < 0) {
         tow_log(TOW_AREA_SERVER, TOW_LOG_WARN, "the GPUs' state cannot be watched");
     }
+    if (server->groups_said[0] != '\0') {
+        tow_log(TOW_AREA_SERVER, TOW_LOG_INFO, "%s", server->groups_said);
+    }
     tows_walls_tell(&server->config);
     for (unsigned i = 0; i < server->listener_count; i++) {
         tow_log(TOW_AREA_SERVER, TOW_LOG_INFO, "listens on %s", server->listeners[i]->address);
@@ -885,7 +889,8 @@ int tows_listener_main(const struct tows_config *config, int argc, char **argv)
     }
     tows_walls_choose_users(&server.config);
     tows_worker_pool_init(&server.pool, &server.config);
-    tows_cgroups_open(&server.pool.groups, &server.config);
+    tows_cgroups_open(&server.pool.groups, &server.config, server.groups_said,
+                      sizeof server.groups_said);
     server.login.authorities = server.shaker.authorities;
     error = tows_login_read(&server.config, &server.login, why, sizeof why);
     if (error == 0) {

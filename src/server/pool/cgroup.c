@@ -223,23 +223,25 @@ static int cgroups_find(char ret_path[PATH_MAX], char *why, size_t size)
     return 0;
 }
 
-void tows_cgroups_open(struct tows_cgroups *groups, const struct tows_config *config)
+void tows_cgroups_open(struct tows_cgroups *groups, const struct tows_config *config,
+                       char *ret_said, size_t size)
 {
     char path[PATH_MAX], why[PATH_MAX + 200];
     *groups = (struct tows_cgroups){0};
+    ret_said[0] = '\0';
     if (config->cgroups == 0 || config->private_dir[0] != '\0') {
         return;
     }
     int error = cgroups_find(path, why, sizeof why);
     error = error < 0 ? error : tows_cgroups_open_at(groups, path, why, sizeof why);
     if (error < 0) {
-        tow_log(TOW_AREA_SERVER, TOW_LOG_INFO,
-                "no worker has a control group of its own, so that only what this server looks at "
-                "is limited: %s",
-                why);
+        snprintf(ret_said, size,
+                 "no worker has a control group of its own, so that only what this server looks at "
+                 "is limited: %s",
+                 why);
     } else {
-        tow_log(TOW_AREA_SERVER, TOW_LOG_INFO, "workers have control groups (memory, pids%s) in %s",
-                groups->cpu ? ", cpu" : "", path);
+        snprintf(ret_said, size, "workers have control groups (memory, pids%s) in %s",
+                 groups->cpu ? ", cpu" : "", path);
     }
 }
 

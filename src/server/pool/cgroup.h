@@ -30,9 +30,10 @@ struct tows_cgroups {
     unsigned stay_count;
 };
 
-/* Once, before the first worker and all helpers: moves the listener. The log says whether workers
- * will have groups, or what is missing. */
-void tows_cgroups_open(struct tows_cgroups *groups, const struct tows_config *config);
+/* Once, before the first worker and all helpers: moves the listener. `ret_said` is a line for the
+ * log, of a server that serves: whether workers have groups, or what is missing; "": neither. */
+void tows_cgroups_open(struct tows_cgroups *groups, const struct tows_config *config,
+                       char *ret_said, size_t size);
 /* The same for the group at `path`: 0, or an error with a sentence without an end. */
 int tows_cgroups_open_at(struct tows_cgroups *groups, const char *path, char *why, size_t size);
 /* When no worker is left: the tree is as it was. */
