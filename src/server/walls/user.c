@@ -102,7 +102,8 @@ static int try_range(const struct tows_config *config)
     if (error < 0) {
         return -error;
     }
-    if (driver[0] != '\0' && access(driver, R_OK) != 0) {
+    /* One that is not there is nobody's: the worker that opens it says so. */
+    if (driver[0] != '\0' && access(driver, R_OK) != 0 && errno != ENOENT) {
         return TRY_DRIVER;
     }
     return devices_are_open(config) ? 0 : TRY_DEVICES;
