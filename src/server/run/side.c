@@ -123,15 +123,15 @@ static void *take_run(void *arg)
     do {
         error = take_next(session);
     } while (error == 0);
-    tows_side_end(session);
     tow_line_shutdown(session->side.line);
     /* A client that has gone says so on the session's own line, behind its last commands. One that
      * is still there waits for what would have come here. */
-    if (error == -EPROTO ||
-        (tow_line_await_end(session->line, tow_time_deadline(LEAVE_NS)) == -ETIMEDOUT &&
-         tows_session_goes_on(session))) {
+    bool stays = session->line != NULL &&
+                 tow_line_await_end(session->line, tow_time_deadline(LEAVE_NS)) == -ETIMEDOUT;
+    if (error == -EPROTO || (stays && tows_session_goes_on(session))) {
         tows_session_end(session, error);
     }
+    tows_side_end(session); /* the last word: behind it the session may go */
     return NULL;
 }
 
