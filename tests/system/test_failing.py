@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Every allocation and every system call of a session fails in turn, in the program, the listener or the worker.
+"""Allocations and system calls of a session fail in turn, in the program, the listener or the worker.
 
 The program ends with an error or with right results, in time; the server serves the next one, and has nothing more than before.
 
