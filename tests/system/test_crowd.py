@@ -47,7 +47,8 @@ class Crowd(t.Server):
         return self
 
     def client(self, kind):
-        return t.clean_environment(TOWLINE_SERVER=self.address(kind), LD_LIBRARY_PATH=str(t.LIBCUDA.parent),
+        # A unix socket stays one: without this the client goes over to shared memory there.
+        return t.clean_environment(TOWLINE_SERVER=self.address(kind), LD_LIBRARY_PATH=str(t.LIBCUDA.parent), TOWLINE_TRANSPORT="unix",
                                    HOME=str(self.folder), XDG_CONFIG_HOME=str(self.folder / "config"))
 
     @contextlib.contextmanager

@@ -29,7 +29,7 @@ COUNT = 60 if t.LONG else 4
 @contextlib.contextmanager
 def rounds(server, kind):
     program = t.build_c(ROUNDS, ["-lcuda"])
-    env = t.clean_environment(TOWLINE_SERVER=server.address(kind), LD_LIBRARY_PATH=str(t.LIBCUDA.parent))
+    env = t.clean_environment(TOWLINE_SERVER=server.address(kind), LD_LIBRARY_PATH=str(t.LIBCUDA.parent), TOWLINE_TRANSPORT="unix")
     with subprocess.Popen([program], env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         try:
             yield process
