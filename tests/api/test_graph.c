@@ -344,13 +344,15 @@ static size_t memory_in_use(void)
 #endif
 }
 
-/* With the server in this process, what a call without a reply frees may take a moment. */
+/* With the server in this process, what a call without a reply frees may take a moment, and one
+ * more thread of the session has memory of its own. What is looked for are thousands of nodes. */
 static bool memory_comes_back(size_t before)
 {
-    for (int i = 0; i < 200 && memory_in_use() >= before + (64 << 10); i++) {
+    enum { SPARE = 192 << 10 };
+    for (int i = 0; i < 600 && memory_in_use() >= before + SPARE; i++) {
         usleep(10000);
     }
-    return memory_in_use() < before + (64 << 10);
+    return memory_in_use() < before + SPARE;
 }
 
 /* What inference programs do for every token: capture, look at the nodes, throw it all away. */

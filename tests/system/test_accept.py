@@ -213,6 +213,19 @@ def the_document_names_what_the_client_masks():
     t.equal([name for name in names if not re.search(rf"\b{name}\b", text)], [], "masked and not in docs/compatibility.md")
 
 
+@t.test()
+def a_test_that_meets_the_workers_own_program_is_run_again():
+    """And no other one that fails; twice at most."""
+    runner = load(t.ROOT / "tests" / "run")
+    met = "echo \"the client's address 0xaaaa0000 is in use in the worker\"; "
+    for script, wanted, runs in ((met + "test $(wc -c < count) -ge 2", "ok", 2), (met + "false", "FAILED", 3), ("false", "FAILED", 1)):
+        with tempfile.TemporaryDirectory(prefix="tow") as folder:
+            added = []
+            tally = argparse.Namespace(add=lambda name, result, *_, **more: added.append(result))
+            runner.run_test(runner.Test("one", ["sh", "-c", f"printf x >> count; {script}"], None, folder, 30), tally)
+            t.equal((added, len(pathlib.Path(folder, "count").read_text())), ([wanted], runs), f"the result and the runs of {script}")
+
+
 @t.test(120)
 def faults_are_tried_on_the_software_gpu():
     """tests/gpu/faults: its programs, its server with tls, what it counts."""

@@ -52,7 +52,7 @@ def report(sock, where):
         while more := sock.recv(65536):
             data += more
     t.equal(struct.unpack_from("<H", data, 4)[0], 0xF00D, "the kind of the answer")
-    return json.loads(data[data.index(b"{"):data.rindex(b"}") + 1])
+    return json.loads(data[data.index(b'{"'):data.rindex(b"}") + 1])  # a length before it may be a { by itself
 
 
 def from_address(source):

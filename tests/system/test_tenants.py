@@ -151,7 +151,7 @@ def ask(server, user, topics, session=None):
 def seen_by(server, user):
     kind, data = ask(server, user, 1)
     t.equal(kind, REPORT, f"the answer to user {user}")
-    return len(json.JSONDecoder().raw_decode(data[data.index(b"{"):].decode())[0]["sessions"])
+    return len(json.JSONDecoder().raw_decode(data[data.index(b'{"'):].decode())[0]["sessions"])
 
 
 @t.test(60)
