@@ -13,16 +13,12 @@
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/stat.h>
-#include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 
 #include "base/file.h"
 #include "base/hash.h"
-
-#ifndef SYS_close_range
-#define SYS_close_range 436
-#endif
+#include "server/walls/walls.h"
 
 enum {
     TENANT_DIGITS = 16,
@@ -158,7 +154,7 @@ static void be_tidy(const struct tows_config *config, const char *base)
 {
     char path[PATH_MAX];
     prctl(PR_SET_NAME, "tow-cache");
-    syscall(SYS_close_range, STDERR_FILENO + 1, UINT_MAX, 0);
+    tows_walls_close_now(STDERR_FILENO + 1);
     snprintf(path, sizeof path, "%s/users", base);
     DIR *folder = opendir(path);
     if (folder == NULL || fchdir(dirfd(folder)) != 0) {
