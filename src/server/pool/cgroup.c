@@ -16,6 +16,7 @@
 
 #include "base/log.h"
 #include "server/config/config.h"
+#include "server/pool/machine.h"
 
 #define CGROUP2_MAGIC 0x63677270 /* CGROUP2_SUPER_MAGIC */
 #define MIB (UINT64_C(1) << 20)
@@ -24,7 +25,6 @@
 #define SOFT_MAX (UINT64_C(16) << 30)  /* as src/backend/soft/entry/open.c */
 
 enum {
-    TEXT_SIZE = 4096,     /* of the files that are read */
     NAME_SIZE = 64,       /* of a group's folder and a file in it */
     THREADS_DRIVER = 256, /* a driver's own, with its compiler */
 };
@@ -40,19 +40,6 @@ static int cgroup_write(int folder, const char *name, const char *text)
     ssize_t written = write(fd, text, strlen(text));
     int error = written < 0 ? -errno : 0;
     close(fd);
-    return error;
-}
-
-static int cgroup_read(int folder, const char *name, char ret_text[TEXT_SIZE])
-{
-    int fd = openat(folder, name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
-    if (fd < 0) {
-        return -errno;
-    }
-    ssize_t got = read(fd, ret_text, TEXT_SIZE - 1);
-    int error = got < 0 ? -errno : 0;
-    close(fd);
-    ret_text[got < 0 ? 0 : got] = '\0';
     return error;
 }
 
@@ -113,8 +100,8 @@ static void cgroups_sweep(const struct tows_cgroups *groups)
 /* Switches a controller on for the groups in this one. */
 static int cgroups_enable(struct tows_cgroups *groups, const char *controller)
 {
-    char text[TEXT_SIZE], word[16];
-    int error = cgroup_read(groups->folder, "cgroup.subtree_control", text);
+    char text[TOW_MACHINE_TEXT], word[16];
+    int error = tows_machine_read(groups->folder, "cgroup.subtree_control", text);
     if (error < 0 || cgroup_lists(text, controller)) {
         return error;
     }
@@ -162,11 +149,11 @@ static int cgroups_fail(struct tows_cgroups *groups, int error, const char *path
 
 int tows_cgroups_open_at(struct tows_cgroups *groups, const char *path, char *why, size_t size)
 {
-    char text[TEXT_SIZE], name[NAME_SIZE];
+    char text[TOW_MACHINE_TEXT], name[NAME_SIZE];
     *groups = (struct tows_cgroups){.listener = getpid()};
     groups->folder = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     int error =
-        groups->folder < 0 ? -errno : cgroup_read(groups->folder, "cgroup.controllers", text);
+        groups->folder < 0 ? -errno : tows_machine_read(groups->folder, "cgroup.controllers", text);
     if (error < 0 || !cgroup_lists(text, "memory") || !cgroup_lists(text, "pids")) {
         snprintf(why, size, "the control group %s has no controllers memory and pids of version 2",
                  path);
@@ -197,14 +184,14 @@ int tows_cgroups_open_at(struct tows_cgroups *groups, const char *path, char *wh
 static int cgroups_find(char ret_path[PATH_MAX], char *why, size_t size)
 {
     static const char *const mounts[] = {"/sys/fs/cgroup", "/sys/fs/cgroup/unified"};
-    char text[TEXT_SIZE];
+    char text[TOW_MACHINE_TEXT];
     struct statfs system;
     const char *mount = NULL;
     for (size_t i = 0; i < sizeof mounts / sizeof *mounts && mount == NULL; i++) {
         mount =
             statfs(mounts[i], &system) == 0 && system.f_type == CGROUP2_MAGIC ? mounts[i] : NULL;
     }
-    int error = cgroup_read(AT_FDCWD, "/proc/self/cgroup", text);
+    int error = tows_machine_read(AT_FDCWD, "/proc/self/cgroup", text);
     const char *own = error < 0                      ? NULL
                       : strncmp(text, "0::", 3) == 0 ? text
                                                      : strstr(text, "\n0::");
@@ -302,9 +289,10 @@ bool tows_cgroup_weigh(const struct tows_cgroups *groups, unsigned number, unsig
 
 bool tows_cgroup_was_full(const struct tows_cgroups *groups, unsigned number)
 {
-    char text[TEXT_SIZE], name[NAME_SIZE];
+    char text[TOW_MACHINE_TEXT], name[NAME_SIZE];
     if (number == 0 ||
-        cgroup_read(groups->folder, cgroup_name(groups, number, "memory.events", name), text) < 0) {
+        tows_machine_read(groups->folder, cgroup_name(groups, number, "memory.events", name),
+                          text) < 0) {
         return false;
     }
     /* "oom" counts how often this group was full; the kernel may kill for a larger one's sake. */

@@ -14,23 +14,26 @@
 #include <unistd.h>
 
 enum {
-    FILE_MAX = 4096, /* of /proc/PID/status, and of the list of control groups */
     PATH_SIZE = 1024,
     THREADS_UNKNOWN = 32768, /* the kernel's own default */
 };
 
-/* Reads a small file as text; -Exxx. One read is enough for files that the kernel makes up. */
-static int machine_read(const char *path, char ret_text[FILE_MAX])
+int tows_machine_read(int folder, const char *name, char ret_text[TOW_MACHINE_TEXT])
 {
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    int fd = openat(folder, name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
     if (fd < 0) {
         return -errno;
     }
-    ssize_t got = read(fd, ret_text, FILE_MAX - 1);
+    ssize_t got = read(fd, ret_text, TOW_MACHINE_TEXT - 1);
     int error = got < 0 ? -errno : 0;
     close(fd);
     ret_text[got < 0 ? 0 : got] = '\0';
     return error;
+}
+
+static int machine_read(const char *path, char ret_text[TOW_MACHINE_TEXT])
+{
+    return tows_machine_read(AT_FDCWD, path, ret_text);
 }
 
 /* ---- control groups ---- */
@@ -40,7 +43,7 @@ static uint64_t least_of(const char *folder, char *path, const char *file)
 {
     uint64_t least = UINT64_MAX;
     for (;;) {
-        char name[2 * PATH_SIZE + 64], text[FILE_MAX];
+        char name[2 * PATH_SIZE + 64], text[TOW_MACHINE_TEXT];
         snprintf(name, sizeof name, "%s%s/%s", folder, path, file);
         /* "max" is no number, and as large as can be. */
         if (machine_read(name, text) == 0 && text[0] >= '0' && text[0] <= '9') {
@@ -59,7 +62,7 @@ static uint64_t least_of(const char *folder, char *path, const char *file)
 static uint64_t group_least(const char *list, const char *root, const char *controller,
                             const char *second_file, const char *first_file)
 {
-    char text[FILE_MAX], folder[PATH_SIZE];
+    char text[TOW_MACHINE_TEXT], folder[PATH_SIZE];
     uint64_t least = UINT64_MAX;
     if (machine_read(list, text) < 0) {
         return least;
@@ -99,7 +102,7 @@ uint64_t tows_machine_threads(void)
     uint64_t least =
         group_least("/proc/self/cgroup", "/sys/fs/cgroup", "pids", "pids.max", "pids.max");
     for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
-        char text[FILE_MAX];
+        char text[TOW_MACHINE_TEXT];
         uint64_t most = machine_read(files[i], text) == 0 ? strtoull(text, NULL, 10) : 0;
         least = most != 0 && most < least ? most : least;
     }
@@ -123,7 +126,7 @@ static uint64_t number_after(const char *text, const char *name)
 
 int tows_machine_look(pid_t pid, struct tows_machine_process *ret_process)
 {
-    char path[64], text[FILE_MAX];
+    char path[64], text[TOW_MACHINE_TEXT];
     snprintf(path, sizeof path, "/proc/%d/status", (int)pid);
     int error = machine_read(path, text);
     if (error < 0) {

@@ -7,6 +7,11 @@
 #include <stdint.h>
 #include <sys/types.h>
 
+/* Reads a file that the kernel makes up, as /proc/PID/status or one of a control group, as text;
+ * -Exxx. One read is enough for these. `name` is below the folder `folder`, or AT_FDCWD. */
+enum { TOW_MACHINE_TEXT = 4096 };
+int tows_machine_read(int folder, const char *name, char ret_text[TOW_MACHINE_TEXT]);
+
 /* Host memory: all of it, or what the control groups leave that this process is in. */
 uint64_t tows_machine_memory(void);
 /* The least that control groups leave: `list` is a file as /proc/self/cgroup, `root` where they are
