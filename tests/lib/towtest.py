@@ -267,6 +267,29 @@ class Server:
             equal(code, 0, f"towlined's exit code after SIGTERM (log:\n{log})")
 
 
+def need_tls():
+    """Skips where clients cannot use tls:// addresses."""
+    try:
+        ctypes.CDLL("libssl.so.3")
+    except OSError as error:
+        raise Skip("OpenSSL 3 is not installed (libssl3)") from error
+
+
+class TlsServer(Server):
+    """One that listens on tls:// too. `settings` are the environment of clients that know its key."""
+
+    def __init__(self, *flags, **more):
+        super().__init__(*flags, **more)
+        self.flags += ["--listen=tls://127.0.0.1:0", f"--token-file={self.folder / 'tokens'}"]  # its key is beside that file
+        self.settings = {"HOME": str(self.folder), "XDG_CONFIG_HOME": str(self.folder / "config")}
+
+    def __enter__(self):
+        super().__enter__()
+        done = run([TOWLINE, "trust", self.address("tls")], env=dict(os.environ, **self.settings))
+        equal(done.returncode, 0, f"the exit code of towline trust ({done.stderr})")
+        return self
+
+
 # ---- programs ----
 
 @contextlib.contextmanager

@@ -4,7 +4,6 @@
 
 import argparse
 import contextlib
-import ctypes
 import importlib.machinery
 import importlib.util
 import io
@@ -229,10 +228,7 @@ def a_test_that_meets_the_workers_own_program_is_run_again():
 @t.test(120)
 def faults_are_tried_on_the_software_gpu():
     """tests/gpu/faults: its programs, its server with tls, what it counts."""
-    try:
-        ctypes.CDLL("libssl.so.3")
-    except OSError as error:
-        raise t.Skip("OpenSSL 3 is not installed (libssl3)") from error
+    t.need_tls()
     done = t.run([FOLDER / "faults", "--pretend", "--build", t.BUILD, "--kills", "2", "--faults", "1", "--seed", "1"], 100)
     t.check(done.returncode == 0 and done.stdout.endswith("4 passed, 0 failed\n"), f"{done.stdout}{done.stderr}")
     t.check("killed 2 clients" in done.stdout, done.stdout)

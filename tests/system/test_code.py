@@ -21,6 +21,8 @@ def run_counted(server, command, address=None):
     with tempfile.NamedTemporaryFile(suffix=".json") as stats:
         done = t.towline_run(address or server.address(), command, env={"TOWLINE_STATS": stats.name})
         t.check(done.returncode == 0 and done.stdout.endswith("OK\n"), done.stdout + done.stderr)
+        # What a worker told of its code is kept at the latest when its session has ended: the next program must find it.
+        t.wait_until(lambda: not server.status()["sessions"], 10, "the end of the session")
         return json.loads(pathlib.Path(stats.name).read_text())
 
 

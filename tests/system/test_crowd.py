@@ -7,7 +7,6 @@
 """
 
 import contextlib
-import ctypes
 import json
 import os
 import pathlib
@@ -24,32 +23,23 @@ IDLE_MIB = 2  # the most that an idle session may cost the server
 
 
 def kinds():
-    with contextlib.suppress(OSError):
-        ctypes.CDLL("libssl.so.3")
+    with contextlib.suppress(t.Skip):
+        t.need_tls()
         return ("unix", "shm", "tcp", "tls")
     return ("unix", "shm", "tcp")
 
 
-class Crowd(t.Server):
-    """A server with room for many, on every kind of line, and clients that know its key."""
+class Crowd(t.TlsServer if "tls" in kinds() else t.Server):
+    """A server with room for many, on every kind of line."""
 
     def __init__(self, count, *flags):
         room = 2 * count + 8
-        super().__init__(f"--max-sessions={room}", f"--sessions-per-peer={room}", f"--threads={room * 64}",
-                         *flags)
-        self.flags += ["--listen=tls://127.0.0.1:0", f"--token-file={self.folder / 'tokens'}"] if "tls" in kinds() else []
-
-    def __enter__(self):
-        super().__enter__()
-        if "tls" in kinds():
-            done = t.run([t.TOWLINE, "trust", self.address("tls")], env=self.client("tls"))
-            t.equal(done.returncode, 0, f"the exit code of towline trust ({done.stderr})")
-        return self
+        super().__init__(f"--max-sessions={room}", f"--sessions-per-peer={room}", f"--threads={room * 64}", *flags)
 
     def client(self, kind):
         # A unix socket stays one: without this the client goes over to shared memory there.
         return t.clean_environment(TOWLINE_SERVER=self.address(kind), LD_LIBRARY_PATH=str(t.LIBCUDA.parent), TOWLINE_TRANSPORT="unix",
-                                   HOME=str(self.folder), XDG_CONFIG_HOME=str(self.folder / "config"))
+                                   **getattr(self, "settings", {}))
 
     @contextlib.contextmanager
     def program(self, kind, helper, *arguments):
@@ -119,8 +109,7 @@ def an_idle_session_costs_little_over_any_line():
 @t.test(120)
 def a_launch_over_tls_takes_no_more_system_calls_than_over_tcp():
     """A send takes what came together, up to what a socket takes; so does a record."""
-    if "tls" not in kinds():
-        raise t.Skip("OpenSSL 3 is not installed (libssl3)")
+    t.need_tls()
     program, count = t.build_c(HELPERS / "counts.c", ["-lcuda"], "counts"), 20000
 
     def sends(server, kind):

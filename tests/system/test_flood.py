@@ -6,7 +6,6 @@
 """
 
 import contextlib
-import ctypes
 import os
 import pathlib
 import re
@@ -238,20 +237,8 @@ def flood(server, start, rate, say, keep):
         t.check(quantile(times, .5) < quantile(quiet, .5) + 0.5, "programs of another peer start too late")
 
 
-class Encrypted(t.Server):
-    """On tls:// instead of tcp://."""
-
-    def __init__(self):
-        super().__init__()
-        self.flags = [flag for flag in self.flags if not flag.startswith("--listen=tcp:")]
-        self.flags += ["--listen=tls://127.0.0.1:0", f"--token-file={self.folder / 'tokens'}"]
-        self.settings = dict(HOME=str(self.folder), XDG_CONFIG_HOME=str(self.folder / "config"))
-
-    def __enter__(self):
-        super().__enter__()
-        done = t.run([t.TOWLINE, "trust", self.address("tls")], env=dict(os.environ, **self.settings))
-        t.equal(done.returncode, 0, f"the exit code of towline trust ({done.stderr})")
-        return self
+class Encrypted(t.TlsServer):
+    """Whose port is that of tls://."""
 
     def port(self):
         return int(self.address("tls").rsplit(":", 1)[1])
@@ -285,10 +272,7 @@ for _name, _rate, _say, _keep in (("questions", 400, STATUS, True), ("hellos_tha
 
 @t.test(180, alone=True)
 def programs_start_in_a_flood_of_half_handshakes():
-    try:
-        ctypes.CDLL("libssl.so.3")
-    except OSError as error:
-        raise t.Skip("OpenSSL 3 is not installed (libssl3)") from error
+    t.need_tls()
     flood(Encrypted(), starts_encrypted, 500, client_hello(), True)
 
 

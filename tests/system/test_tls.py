@@ -62,10 +62,7 @@ copies()
 
 def encrypted(*flags, listen=("tls://127.0.0.1:0", "tcp://127.0.0.1:0"), token=True, **more):
     """A server whose key and tokens are in its own folder."""
-    try:
-        ctypes.CDLL("libssl.so.3")
-    except OSError as error:
-        raise t.Skip("OpenSSL 3 is not installed (libssl3)") from error
+    t.need_tls()
     server = t.Server(*(("--require-token",) if token else ()), *flags, **more)
     server.flags = [flag for flag in server.flags if not flag.startswith("--listen=tcp:")]
     server.flags += [f"--listen={address}" for address in listen] + [f"--token-file={server.folder / 'tokens'}"]
