@@ -225,6 +225,25 @@ def a_test_that_meets_the_workers_own_program_is_run_again():
             t.equal((added, len(pathlib.Path(folder, "count").read_text())), ([wanted], runs), f"the result and the runs of {script}")
 
 
+@t.test()
+def few_that_fail_are_run_again_where_that_is_asked_for():
+    """Who passes twice then is unsteady; who does not, or one of many, has failed."""
+    runner = load(t.ROOT / "tests" / "run")
+    once, never = "printf x >> count; test $(wc -c < count) -ge 2", "false"
+    for again, scripts, wanted in ((0, [once], ["FAILED"]), (2, [once, never], ["unsteady", "FAILED"]), (1, [once, never], ["FAILED", "FAILED"])):
+        with tempfile.TemporaryDirectory(prefix="tow") as folder, contextlib.redirect_stdout(io.StringIO()) as said:
+            runner.AGAIN = again
+            tally = runner.Tally(False, len(scripts))
+            tests = [runner.Test(f"test {at}", ["sh", "-c", script], None, folder, 30) for at, script in enumerate(scripts)]
+            for test in tests:
+                runner.run_test(test, tally)
+            runner.run_again(tests, tally)
+            code = tally.finish(0, 0)
+        t.equal([one.result for one in tally.results], wanted, f"the results where {again} are run again")
+        t.equal(code, int("FAILED" in wanted), "the exit code")
+        t.equal("unsteady: test 0 (failed, then passed twice alone)" in said.getvalue(), "unsteady" in wanted, "what the sums say")
+
+
 @t.test(120)
 def faults_are_tried_on_the_software_gpu():
     """tests/gpu/faults: its programs, its server with tls, what it counts."""
