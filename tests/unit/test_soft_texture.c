@@ -1,11 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Texture and surface objects as kernels see them. */
+#include <stdatomic.h>
+#include <unistd.h>
+
 #include "soft_lib.h"
 #include "gen/context.h"
 #include "gen/copy.h"
 #include "gen/launch.h"
 #include "gen/memory.h"
 #include "gen/module.h"
+#include "gen/stream.h"
 #include "gen/texture.h"
 #include "gen/vmm.h"
 
@@ -91,6 +95,55 @@ static void a_surface_written_is_read_through_a_texture(void **state)
     /* A texture that is gone is a fault, not a crash. */
     OK(tow_drive(cu, cuLaunchKernel)(read, 1, 1, 1, 8, 4, 1, 0, NULL, read_params, NULL));
     assert_int_not_equal(tow_drive(cu, cuCtxSynchronize)(), CUDA_SUCCESS);
+}
+
+static void hold_host(void *user)
+{
+    while (!atomic_load((atomic_bool *)user)) {
+        usleep(1000);
+    }
+}
+
+/* With its array, as programs do that destroy all they have behind their last launch. */
+static void an_object_lives_until_the_kernels_before_its_end_are_done(void **state)
+{
+    (void)state;
+    atomic_bool go = false;
+    CUDA_RESOURCE_DESC resource = {.resType = CU_RESOURCE_TYPE_ARRAY, .res = {.array = {array}}};
+    CUDA_TEXTURE_DESC sampling = {.filterMode = CU_TR_FILTER_MODE_POINT};
+    CUsurfObject surface;
+    CUtexObject texture, others[64];
+    CUdeviceptr out;
+    CUstream stream;
+    float shift = 0.5f, got[32];
+    OK(tow_drive(cu, cuStreamCreate)(&stream, CU_STREAM_NON_BLOCKING));
+    OK(tow_drive(cu, cuMemAlloc_v2)(&out, sizeof got));
+    OK(tow_drive(cu, cuSurfObjectCreate)(&surface, &resource));
+    OK(tow_drive(cu, cuTexObjectCreate)(&texture, &resource, &sampling, NULL));
+    void *write_params[] = {&surface}, *read_params[] = {&texture, &out, &shift};
+    OK(tow_drive(cu, cuLaunchHostFunc)(stream, hold_host, &go));
+    OK(tow_drive(cu, cuLaunchKernel)(soft_function(module, "write"), 1, 1, 1, 8, 4, 1, 0, stream,
+                                     write_params, NULL));
+    OK(tow_drive(cu, cuLaunchKernel)(soft_function(module, "read"), 1, 1, 1, 8, 4, 1, 0, stream,
+                                     read_params, NULL));
+    OK(tow_drive(cu, cuSurfObjectDestroy)(surface));
+    OK(tow_drive(cu, cuTexObjectDestroy)(texture));
+    FAILS(CUDA_ERROR_INVALID_VALUE, tow_drive(cu, cuTexObjectDestroy)(texture));
+    for (int i = 0; i < 64; i++) { /* none takes their place */
+        OK(tow_drive(cu, cuTexObjectCreate)(&others[i], &resource, &sampling, NULL));
+    }
+    atomic_store(&go, true);
+    OK(tow_drive(cu, cuStreamSynchronize)(stream));
+    OK(tow_drive(cu, cuMemcpyDtoH_v2)(got, out, sizeof got));
+    for (int i = 0; i < 32; i++) {
+        assert_true(got[i] == (float)i);
+    }
+    for (int i = 0; i < 64; i++) {
+        OK(tow_drive(cu, cuTexObjectDestroy)(others[i]));
+    }
+    OK(tow_drive(cu, cuLaunchKernel)(soft_function(module, "write"), 1, 1, 1, 8, 4, 1, 0, stream,
+                                     write_params, NULL));
+    assert_int_not_equal(tow_drive(cu, cuStreamSynchronize)(stream), CUDA_SUCCESS);
 }
 
 static void linear_memory_behind_a_texture_must_live(void **state)
@@ -264,6 +317,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         TEST(a_surface_written_is_read_through_a_texture),
+        TEST(an_object_lives_until_the_kernels_before_its_end_are_done),
         TEST(linear_memory_behind_a_texture_must_live),
         TEST(wrong_descriptions_are_refused),
         TEST(mipmaps_have_levels),

@@ -216,6 +216,36 @@ static void retire_due(void)
     tow_soft_retire_poll(oldest);
 }
 
+static struct tow_soft_later *laters; /* guarded by tow_soft.lock */
+
+static void later_due(void)
+{
+    if (laters == NULL) {
+        return;
+    }
+    uint64_t oldest = UINT64_MAX; /* what runs is at the head of its stream, too */
+    for (struct tow_soft_stream *s = tow_soft.streams; s != NULL; s = s->next) {
+        oldest = s->head != NULL && s->head->seq < oldest ? s->head->seq : oldest;
+    }
+    for (struct tow_soft_later **at = &laters; *at != NULL;) {
+        struct tow_soft_later *later = *at;
+        if (later->seq < oldest) {
+            *at = later->next;
+            later->run(later);
+        } else {
+            at = &later->next;
+        }
+    }
+}
+
+void tow_soft_engine_later(struct tow_soft_later *later)
+{
+    later->seq = ++tow_soft.seq;
+    later->next = laters;
+    laters = later;
+    later_due();
+}
+
 static void streams_reap(void)
 {
     struct tow_soft_stream *next;
@@ -268,6 +298,7 @@ void tow_soft_engine_kick(void)
     if (any) {
         poll_interval = POLL_MIN;
         streams_reap();
+        later_due();
         retire_due();
         pthread_cond_broadcast(&tow_soft.changed);
     }
@@ -320,6 +351,7 @@ static void run_head(struct tow_soft_stream *stream)
         engine_fail(ctx, result);
     }
     streams_reap();
+    later_due();
     retire_due();
     pthread_cond_broadcast(&tow_soft.changed);
     tow_soft_engine_kick();
@@ -634,6 +666,7 @@ void tow_soft_engine_stop(void)
         tow_mutex_wait(&tow_soft.lock, &tow_soft.changed);
         pthread_cond_broadcast(&tow_soft.work);
     }
+    later_due();
     tow_soft.stopping = false;
     tow_soft.polls = false;
     tow_soft.tokens = 0;

@@ -71,6 +71,14 @@ void tow_soft_engine_kick(void);
 /* Throws away what is queued for the context and waits until nothing of it runs. */
 void tow_soft_engine_drain(struct tow_soft_ctx *ctx);
 void tow_soft_engine_stop(void);
+/* Part of what lives on until queued work is done; nothing is allocated for it. */
+struct tow_soft_later {
+    struct tow_soft_later *next;
+    uint64_t seq;
+    void (*run)(struct tow_soft_later *later);
+};
+/* Calls `later->run` once every op that is queued now is done; at once if there is none. */
+void tow_soft_engine_later(struct tow_soft_later *later);
 /* Reports a context's fault: first one wins. Takes the lock itself. */
 void tow_soft_ctx_fail(struct tow_soft_ctx *ctx, CUresult error);
 /* Waits until no op runs that began before this call; the lock is given up meanwhile. */

@@ -85,14 +85,9 @@ static struct slot *slot_of(uint64_t handle)
     return &slots[index];
 }
 
-void tow_soft_object_remove(struct tow_soft_object *object)
+uint64_t tow_soft_object_hide(struct tow_soft_object *object)
 {
-    struct slot *slot = slot_of(object->handle);
-    if (slot != NULL && slot->object == object) {
-        slot->object = NULL;
-        slot->next_free = free_head;
-        free_head = (uint32_t)(slot - slots) + 1;
-    }
+    uint64_t handle = object->handle;
     object->handle = 0;
     if (object->ctx != NULL) {
         if (object->prev != NULL) {
@@ -106,6 +101,22 @@ void tow_soft_object_remove(struct tow_soft_object *object)
         object->prev = NULL;
         object->next = NULL;
     }
+    return handle;
+}
+
+void tow_soft_handle_give_back(uint64_t handle)
+{
+    uint32_t index = (uint32_t)(handle >> 4 & 0xffffff);
+    if (handle != 0 && index < slot_count) {
+        slots[index].object = NULL;
+        slots[index].next_free = free_head;
+        free_head = index + 1;
+    }
+}
+
+void tow_soft_object_remove(struct tow_soft_object *object)
+{
+    tow_soft_handle_give_back(tow_soft_object_hide(object));
 }
 
 void *tow_soft_lookup(enum tow_soft_kind kind, uint64_t handle)

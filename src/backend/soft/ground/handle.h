@@ -47,6 +47,9 @@ int tow_soft_object_add(struct tow_soft_object *object, enum tow_soft_kind kind,
                         struct tow_soft_ctx *ctx);
 /* The handle becomes invalid, the object leaves its context; the memory stays. Harmless twice. */
 void tow_soft_object_remove(struct tow_soft_object *object);
+/* The same in two steps. Until the second nothing else gets that handle's place. */
+uint64_t tow_soft_object_hide(struct tow_soft_object *object);
+void tow_soft_handle_give_back(uint64_t handle);
 /* NULL for a stale or foreign handle. */
 void *tow_soft_lookup(enum tow_soft_kind kind, uint64_t handle);
 enum tow_soft_kind tow_soft_handle_kind(uint64_t handle);

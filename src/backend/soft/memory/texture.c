@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Texture and surface objects. Kernels look them up without a lock, by the handle that they were
  * given. */
+#include "backend/soft/engine/engine.h"
 #include "backend/soft/ground/alloc.h"
 #include "backend/soft/ground/context.h"
 #include "backend/soft/ground/fill.h"
@@ -9,6 +10,7 @@
 #include "backend/soft/memory/texture.h"
 #include "gen/texture.h"
 
+#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -17,7 +19,8 @@
 
 struct tex_object {
     struct tow_soft_object object;
-    uint64_t key; /* the handle, kept after the object is gone for readers that still look */
+    struct tow_soft_later later;
+    uint64_t key; /* the handle, for kernels: queued ones use it after its object was destroyed */
     CUDA_RESOURCE_DESC resource;
     CUDA_TEXTURE_DESC texture;
     CUDA_RESOURCE_VIEW_DESC view;     /* all 0 if none was given */
@@ -78,15 +81,23 @@ static void object_free(void *memory, uint64_t a, uint64_t b)
     free(object);
 }
 
+/* No kernel that was launched before is left. One that was launched later may still have found it.
+ */
+static void object_unpublish(struct tow_soft_later *later)
+{
+    struct tex_object *object =
+        (struct tex_object *)((char *)later - offsetof(struct tex_object, later));
+    atomic_store(slot_of(object->key), NULL);
+    tow_soft_handle_give_back(object->key);
+    tow_soft_retire(object_free, object, 0, 0);
+}
+
 void tow_soft_texture_end(struct tow_soft_object *base)
 {
     struct tex_object *object = (struct tex_object *)base;
-    _Atomic(struct tex_object *) *slot = slot_of(object->key);
-    if (slot != NULL && atomic_load(slot) == object) {
-        atomic_store(slot, NULL);
-    }
-    tow_soft_object_remove(base);
-    tow_soft_retire(object_free, object, 0, 0);
+    tow_soft_object_hide(base);
+    object->later.run = object_unpublish;
+    tow_soft_engine_later(&object->later);
 }
 
 void tow_soft_textures_fini(void)
