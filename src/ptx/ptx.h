@@ -22,10 +22,10 @@ struct tow_ptx_diag {
 };
 
 /* Loads one PTX text (need not end in NUL). Several texts of one program (separate compilation) are
- * given together and linked by name. On failure: -EINVAL (syntax, types), -ENOTSUP (an instruction
- * that we do not run; the message names it and its line), -ENOENT (unresolved variable), -EEXIST
- * (defined in two texts), -ENOMEM. Functions that no text defines are told by
- * tow_ptx_undefined_at. */
+ * given together and linked by name. On failure: -EINVAL (syntax, types), -ENOTSUP (no kernel
+ * can run without an instruction that we lack; the message names it and its line), -ENOENT
+ * (unresolved variable), -EEXIST (defined in two texts), -ENOMEM. Functions that no text defines
+ * are told by tow_ptx_undefined_at. */
 struct tow_ptx_text {
     const char *text;
     size_t length;
@@ -51,7 +51,10 @@ struct tow_ptx_kernel_info {
     uint32_t reqntid[3], reqcluster[3]; /* 0 when not given */
     uint32_t min_ctas;                  /* .minnctapersm, else 0 */
     bool explicit_cluster;
-    const char *undefined; /* a function that it can reach and no text defines; NULL: it can run */
+    /* What it can reach and what cannot run; both NULL: it can run. */
+    const char *undefined; /* a function that no text defines */
+    const char *refused;   /* an instruction that we do not run */
+    unsigned refused_line;
 };
 size_t tow_ptx_kernel_count(const struct tow_ptx_module *module);
 const struct tow_ptx_kernel *tow_ptx_kernel_at(const struct tow_ptx_module *module, size_t index);
@@ -67,6 +70,8 @@ struct tow_ptx_undefined {
     unsigned line; /* where it is first named */
 };
 size_t tow_ptx_undefined_count(const struct tow_ptx_module *module);
+/* Whether some function has an instruction that we do not run: who comes there faults. */
+bool tow_ptx_refuses(const struct tow_ptx_module *module);
 const struct tow_ptx_undefined *tow_ptx_undefined_at(const struct tow_ptx_module *module,
                                                      size_t index);
 

@@ -37,6 +37,48 @@ static void unknown_instructions_are_named_with_their_line(void **state)
             PTX_HEAD ".entry k() {\n.reg .b32 %r<3>;\nadd.rn.u32 %r0, %r1, %r2;\n}");
 }
 
+static const char *refused_of(const char *kernel, unsigned *ret_line)
+{
+    struct tow_ptx_kernel_info info;
+    tow_ptx_kernel_describe(tow_ptx_kernel_find(m.module, kernel), &info);
+    *ret_line = info.refused_line;
+    return info.refused;
+}
+
+/* One of them hinders only who can reach it; mistakes behind it are still mistakes. */
+static void unknown_instructions_are_told_by_kernel(void **state)
+{
+    static const char head[] = PTX_HEAD
+        ".func deep() { .reg .b32 %r; .reg .pred %p; setp.eq.u32 %p, %r, 0;\n"
+        "@%p wgmma.fence.sync.aligned; tcgen05.fence::before_thread_sync; ret; }\n"
+        ".func fine() { ret; }\n"
+        ".visible .global .u64 table[2] = {deep, fine};\n"
+        ".entry good() { call fine; ret; }\n"
+        ".entry far() { call fine; call deep; ret; }\n"
+        ".entry through(.param .u32 n) { .reg .b64 %d<2>; .reg .b32 %r;\n"
+        "ld.param.u32 %r, [n]; mov.u64 %d0, table; mul.wide.u32 %d1, %r, 8; add.u64 %d0, %d0, "
+        "%d1;\n"
+        "ld.global.u64 %d1, [%d0]; P: .callprototype _ (); call %d1, (), P; ret; }\n";
+    char text[2048];
+    unsigned line;
+    (void)state;
+    machine_load(&m, head, true);
+    assert_true(tow_ptx_refuses(m.module));
+    assert_null(refused_of("good", &line));
+    assert_null(refused_of("through", &line)); /* found out when it comes there */
+    assert_string_equal(refused_of("far", &line), "wgmma.fence.sync.aligned");
+    assert_int_equal(line, 5);
+    assert_int_equal(machine_run1(&m, "good", 1, 32, NULL, 0), 0);
+    uint64_t deep = 0, fine = 1;
+    assert_int_equal(machine_run1(&m, "through", 1, 32, &fine, 1), 0);
+    assert_int_equal(machine_run1(&m, "through", 1, 32, &deep, 1), -EIO);
+    assert_int_equal(m.fault.kind, TOW_PTX_FAULT_INSTRUCTION);
+    assert_non_null(strstr(m.fault.message, "'wgmma.fence.sync.aligned'"));
+    machine_unload(&m);
+    snprintf(text, sizeof text, "%s.entry wrong() { .reg .b32 %%r; add.u32 %%r, %%r; }", head);
+    refused(-EINVAL, 13, "2 operands, expected 3", text);
+}
+
 static void mistakes_in_the_text_are_explained(void **state)
 {
     (void)state;
@@ -265,6 +307,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(unknown_instructions_are_named_with_their_line),
+        cmocka_unit_test(unknown_instructions_are_told_by_kernel),
         cmocka_unit_test(mistakes_in_the_text_are_explained),
         cmocka_unit_test(debug_forms_parse),
         cmocka_unit_test(texts_link_by_name),

@@ -149,6 +149,7 @@ cu, context = c.CDLL("libcuda.so.1"), c.c_void_p()
 assert cu.cuInit(0) == 0 and cu.cuDevicePrimaryCtxRetain(c.byref(context), 0) == 0 and cu.cuCtxSetCurrent(context) == 0
 HEAD = b".version 8.0\n.target sm_90\n.address_size 64\n.extern .func absent();\n.extern .func cnpLaunchDevice();\n"
 GOOD, BAD = b".visible .entry good() { ret; }\n", b".visible .entry bad() { call absent; ret; }\n"
+NEWER = b".visible .entry newer() { tcgen05.fence::before_thread_sync; ret; }\n"
 RUNTIME = b".func within() { call cnpLaunchDevice; ret; }\n.visible .entry nested() { call within; ret; }\n"
 
 def load(text):
@@ -176,6 +177,8 @@ print("load", result)
 print("launch", *[launch(module, name) for name in (b"good", b"bad", b"bad", b"nested", b"good")])
 print("load", *[load(HEAD + text)[0] for text in (BAD, RUNTIME, BAD + RUNTIME, b"nonsense" + GOOD)])
 print("link", *[link(HEAD + text, HEAD + GOOD)[0] for text in (BAD, RUNTIME)])
+result, module = load(HEAD + GOOD + NEWER)
+print("newer", result, load(HEAD + NEWER)[0], *[launch(module, name) for name in (b"good", b"newer", b"good")])
 result, module = link(HEAD + RUNTIME, HEAD + GOOD)
 print("launch", *[launch(module, name) for name in (b"good", b"nested", b"good")])
 """
@@ -186,10 +189,12 @@ def function_that_nobody_defines_hinders_who_can_reach_it():
     with t.Server() as server:
         done = t.towline_run(server.address(), [sys.executable, "-c", UNDEFINED], preload=True)
         # CUDA_ERROR_INVALID_PTX, _UNKNOWN (the linker), _SHARED_OBJECT_SYMBOL_NOT_FOUND, _NOT_SUPPORTED
-        t.equal(done.stdout.splitlines(), ["load 0", "launch 0 302 302 801 0", "load 218 0 218 218", "link 999 0", "launch 0 801 0"],
+        t.equal(done.stdout.splitlines(), ["load 0", "launch 0 302 302 801 0", "load 218 0 218 218", "link 999 0", "newer 0 801 0 801 0", "launch 0 801 0"],
                 f"what it printed ({done.stderr}{server.log()})")
         said = re.findall(r"kernel (\w+) was refused: it can call (?:the function )?'?(\w+)", server.log())
         t.equal(said, [("bad", "absent"), ("nested", "cnpLaunchDevice"), ("nested", "cnpLaunchDevice")], "who was refused and why")
+        t.equal(re.findall(r"kernel (\w+) was refused: it can come to the instruction '([\w.:]+)' \(line (\d+)", server.log()),
+                [("newer", "tcgen05.fence::before_thread_sync", "7")], "who was refused for an instruction")
         t.equal(len(re.findall(r"towlined: session \d+: the code names functions that nothing defines \(absent and 1 more\)", server.log())), 1,
                 f"how often the log tells what is missing:\n{server.log()}")
 

@@ -99,6 +99,27 @@ static int resolve_targets(struct tow_ptx_decoder *dec, struct tow_ptx_op *code)
     return 0;
 }
 
+/* One that we do not run takes its function along, and who can reach that; not the whole text. */
+static int decode_refused(struct tow_ptx_decoder *dec, uint32_t first_op)
+{
+    struct tow_ptx_func *func = dec->func;
+    size_t size = strlen(dec->insn->key) + 1;
+    char *name = tow_ptx_keep(dec, size);
+    if (!name) {
+        return tow_ptx_dec_no_memory(dec);
+    }
+    memcpy(name, dec->insn->key, size);
+    if (!func->refused) {
+        func->refused = name;
+        func->refused_line = dec->insn->line;
+        dec->program->refused++;
+    }
+    dec->op_count = first_op; /* what it had begun with */
+    dec->control = true;
+    struct tow_ptx_op op = {.run = tow_ptx_not_run, .ext = name};
+    return tow_ptx_emit(dec, &op);
+}
+
 static int decode_function(struct tow_ptx_decoder *dec, struct tow_ptx_func *func)
 {
     dec->func = func;
@@ -139,7 +160,10 @@ static int decode_function(struct tow_ptx_decoder *dec, struct tow_ptx_func *fun
     for (uint32_t i = 0; i < func->insn_count; i++) {
         dec->insn = func->insns[i];
         dec->starts[i] = dec->op_count;
-        if ((error = decode_instruction(dec))) {
+        if ((error = decode_instruction(dec)) == -ENOTSUP) {
+            error = decode_refused(dec, dec->starts[i]);
+        }
+        if (error) {
             return error;
         }
         if (func->frame_bytes > FRAME_BYTES_MAX) {

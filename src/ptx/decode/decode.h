@@ -40,6 +40,7 @@ struct tow_ptx_fixup {
 int tow_ptx_bad(struct tow_ptx_decoder *dec, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 int tow_ptx_unsupported(struct tow_ptx_decoder *dec);
+int tow_ptx_refuse(struct tow_ptx_diag *diag, const char *instruction, unsigned line);
 int tow_ptx_dec_no_memory(struct tow_ptx_decoder *dec);
 int tow_ptx_emit(struct tow_ptx_decoder *dec, const struct tow_ptx_op *op);
 void *tow_ptx_keep(struct tow_ptx_decoder *dec, size_t bytes);

@@ -31,9 +31,14 @@ int tow_ptx_bad(struct tow_ptx_decoder *dec, const char *format, ...)
 
 int tow_ptx_unsupported(struct tow_ptx_decoder *dec)
 {
-    return tow_ptx_fail(dec->diag, -ENOTSUP, dec->insn->line,
+    return tow_ptx_refuse(dec->diag, dec->insn->key, dec->insn->line);
+}
+
+int tow_ptx_refuse(struct tow_ptx_diag *diag, const char *instruction, unsigned line)
+{
+    return tow_ptx_fail(diag, -ENOTSUP, line,
                         "the instruction '%.120s' is not supported by the software GPU (line %u)",
-                        dec->insn->key, dec->insn->line);
+                        instruction, line);
 }
 
 int tow_ptx_dec_no_memory(struct tow_ptx_decoder *dec)

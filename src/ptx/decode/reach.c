@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Functions that no text defines: who can reach them.
+/* Functions that no text defines or that have an instruction that we do not run: who can reach
+ * them.
  *
  * Programs are linked with more than they use: relocatable device code brings the whole device
- * runtime along, whose lowest functions only a driver has. So a call of such a function is code
+ * runtime along, whose lowest functions only a driver has, and a file of kernels has some for newer
+ * hardware. So a call of such a function is code
  * like any other, and a kernel says whether it can come there. A function can reach what it calls
  * and whose address it takes; what comes out of memory (tables of functions) is found out when it
  * is called. */
@@ -45,12 +47,12 @@ static void visit_all(const struct tow_ptx_program *program, struct graph *graph
     }
 }
 
-/* Marks from the undefined functions upwards, the nearest first. */
+/* Marks from these functions upwards, the nearest first. */
 static void reach_walk(struct tow_ptx_program *program, const struct graph *graph)
 {
     uint32_t head = 0, tail = 0, *queue = graph->next;
     for (uint32_t i = 0; i < program->func_count; i++) {
-        if (program->funcs[i]->wanted) {
+        if (program->funcs[i]->wanted || program->funcs[i]->refused) {
             program->funcs[i]->lacks = program->funcs[i];
             queue[tail++] = i;
         }
@@ -101,11 +103,11 @@ void tow_ptx_want(struct tow_ptx_program *program, struct tow_ptx_func *func, un
 int tow_ptx_reach(struct tow_ptx_program *program, struct tow_ptx_module *module)
 {
     struct graph graph = {0};
-    if (!program->wanted) {
+    if (!program->wanted && !program->refused) {
         return 0;
     }
     module->undefined =
-        tow_ptx_arena_alloc(&module->arena, program->wanted * sizeof *module->undefined);
+        tow_ptx_arena_alloc(&module->arena, (program->wanted + 1) * sizeof *module->undefined);
     int error = module->undefined ? find_out(program, &graph) : -ENOMEM;
     for (uint32_t i = 0; i < program->func_count && error == 0; i++) {
         const struct tow_ptx_func *func = program->funcs[i];

@@ -44,7 +44,12 @@ static void module_describe(struct tow_ptx_kernel *kernel, const struct tow_ptx_
     /* Registers here are virtual; hardware reuses them. A guess between the two. */
     uint32_t rows = func->frame_bytes / 128;
     info->registers = rows < 16 ? 16 : rows > 64 ? 64 : rows;
-    info->undefined = func->lacks ? func->lacks->name : NULL;
+    if (func->lacks && func->lacks->refused) {
+        info->refused = func->lacks->refused;
+        info->refused_line = func->lacks->refused_line;
+    } else if (func->lacks) {
+        info->undefined = func->lacks->name;
+    }
     kernel->own_local = local;
     kernel->uses_stack = makes_calls(func) || uses_stack_instructions(func);
 }
@@ -137,6 +142,26 @@ static int module_build(struct tow_ptx_program *program, struct tow_ptx_module *
     return 0;
 }
 
+/* A text of which nothing can run is refused as a whole. */
+static int refuse_useless(struct tow_ptx_program *program, struct tow_ptx_module *module,
+                          struct tow_ptx_diag *diag)
+{
+    module->refuses = program->refused != 0;
+    for (size_t i = 0; i < module->kernel_count; i++) {
+        if (!module->kernels[i].func->lacks) {
+            return 0;
+        }
+    }
+    for (uint32_t i = 0; i < program->func_count; i++) {
+        if (program->funcs[i]->refused) {
+            program->text = program->funcs[i]->text;
+            return tow_ptx_refuse(diag, program->funcs[i]->refused,
+                                  program->funcs[i]->refused_line);
+        }
+    }
+    return 0;
+}
+
 int tow_ptx_load(const struct tow_ptx_text *texts, size_t count, struct tow_ptx_diag *ret_diag,
                  struct tow_ptx_module **ret_module)
 {
@@ -154,8 +179,9 @@ int tow_ptx_load(const struct tow_ptx_text *texts, size_t count, struct tow_ptx_
         error = tow_ptx_parse(&program, &texts[i], &diag);
     }
     if (error == 0 && (error = tow_ptx_link(&program, &diag)) == 0 &&
-        (error = tow_ptx_decode(&program, module, &diag)) == 0) {
-        error = module_build(&program, module, &diag);
+        (error = tow_ptx_decode(&program, module, &diag)) == 0 &&
+        (error = module_build(&program, module, &diag)) == 0) {
+        error = refuse_useless(&program, module, &diag);
     }
     const char *text = program.text;
     tow_ptx_program_fini(&program);
@@ -201,6 +227,11 @@ const struct tow_ptx_kernel *tow_ptx_kernel_find(const struct tow_ptx_module *mo
         }
     }
     return NULL;
+}
+
+bool tow_ptx_refuses(const struct tow_ptx_module *module)
+{
+    return module->refuses;
 }
 
 size_t tow_ptx_undefined_count(const struct tow_ptx_module *module)

@@ -6,7 +6,7 @@
 #include "ptx/machine/lanes.h"
 
 tow_ptx_fn tow_ptx_guarded, tow_ptx_guarded_control, tow_ptx_bra, tow_ptx_bra_if, tow_ptx_brx,
-    tow_ptx_exit_op, tow_ptx_trap, tow_ptx_fell_off;
+    tow_ptx_exit_op, tow_ptx_trap, tow_ptx_fell_off, tow_ptx_not_run;
 tow_ptx_fn tow_ptx_call_op, tow_ptx_ret_op, tow_ptx_syscall_op;
 
 /* syscall.c: what the machine itself provides to device code. */

@@ -83,6 +83,7 @@ struct tow_ptx_module {
     size_t kernel_count;
     struct tow_ptx_undefined *undefined;
     size_t undefined_count;
+    bool refuses;    /* some function has an instruction that we do not run */
     uint8_t *consts; /* owned, aligned */
     uint32_t const_bytes;
     uint32_t serial;

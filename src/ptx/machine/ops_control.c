@@ -131,3 +131,10 @@ const struct tow_ptx_op *tow_ptx_fell_off(struct tow_ptx_warp *w, const struct t
     return tow_ptx_fault(w, o, TOW_PTX_FAULT_TRAP, (unsigned)__builtin_ctz(w->exec), 0,
                          "control runs off the end of a function");
 }
+
+const struct tow_ptx_op *tow_ptx_not_run(struct tow_ptx_warp *w, const struct tow_ptx_op *o)
+{
+    return tow_ptx_fault(w, o, TOW_PTX_FAULT_INSTRUCTION, (unsigned)__builtin_ctz(w->exec), 0,
+                         "the instruction '%.120s' is not supported by the software GPU",
+                         (const char *)o->ext);
+}

@@ -200,8 +200,11 @@ struct tow_ptx_func {
     const char *name;
     const char *text; /* name of the text it is in, or NULL; borrowed while loading */
     bool entry, defined, external, weak, visible, noreturn;
-    bool wanted;                      /* not defined, but code or a table names it */
-    const struct tow_ptx_func *lacks; /* one such that it can reach; NULL if there is none */
+    bool wanted;         /* not defined, but code or a table names it */
+    const char *refused; /* its first instruction that we do not run; or NULL */
+    unsigned refused_line;
+    const struct tow_ptx_func
+        *lacks; /* one of both kinds that it can reach; NULL if there is none */
     unsigned line;
     uint32_t index; /* in the module's function list: the function handle */
     struct tow_ptx_var **params;
@@ -242,6 +245,7 @@ struct tow_ptx_program {
     const char *text; /* name of the text being parsed; borrowed */
     unsigned target;  /* sm number of the newest text */
     uint32_t wanted;  /* functions that are named but not defined */
+    uint32_t refused; /* functions with an instruction that we do not run */
 };
 
 #define PTX_BUCKETS 65536u

@@ -467,11 +467,31 @@ const struct tow_ptx_undefined *tow_soft_undefined(const struct tow_ptx_module *
 
 static bool any_kernel_runs(const struct tow_ptx_module *ptx)
 {
-    struct tow_ptx_kernel_info info = {.undefined = ""};
-    for (size_t i = 0; i < tow_ptx_kernel_count(ptx) && info.undefined != NULL; i++) {
+    for (size_t i = 0; i < tow_ptx_kernel_count(ptx); i++) {
+        struct tow_ptx_kernel_info info;
         tow_ptx_kernel_describe(tow_ptx_kernel_at(ptx, i), &info);
+        if (info.undefined == NULL && info.refused == NULL) {
+            return true;
+        }
     }
-    return info.undefined == NULL;
+    return false;
+}
+
+/* Instructions that we do not run: the same as below. */
+static void tell_refused(const struct tow_ptx_module *ptx)
+{
+    for (size_t i = 0; i < tow_ptx_kernel_count(ptx) && tow_ptx_refuses(ptx); i++) {
+        struct tow_ptx_kernel_info info;
+        tow_ptx_kernel_describe(tow_ptx_kernel_at(ptx, i), &info);
+        if (info.refused != NULL) {
+            tow_log(TOW_AREA_SOFT, TOW_LOG_WARN,
+                    "the code has instructions that the software GPU does not have (such as "
+                    "'%.120s' in line %u): kernels that can reach one are refused when they are "
+                    "launched",
+                    info.refused, info.refused_line);
+            return;
+        }
+    }
 }
 
 /* Functions that nobody defines: relocatable device code brings the whole device runtime along,
@@ -494,6 +514,7 @@ static int check_undefined(const struct tow_ptx_module *ptx, struct tow_ptx_diag
                 "can reach one are refused when they are launched",
                 first != NULL ? first->name : tow_ptx_undefined_at(ptx, 0)->name, count - 1);
     }
+    tell_refused(ptx);
     return 0;
 }
 

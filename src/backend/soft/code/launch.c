@@ -382,11 +382,21 @@ static CUresult take_attribute(const CUlaunchAttribute *attribute,
     }
 }
 
-/* A kernel that can come to a function that nobody has. What others of its program do is not
- * concerned, and the context lives on. */
+/* A kernel that can come to an instruction that we lack, or a function that nobody has. What others
+ * of its program do is not concerned, and the context lives on. */
 static CUresult launch_refuse(struct tow_soft_function *function)
 {
     const struct tow_ptx_kernel_info *info = &function->info;
+    if (info->refused != NULL) {
+        if (!function->refused) {
+            tow_log(TOW_AREA_SOFT, TOW_LOG_ERROR,
+                    "kernel %.200s was refused: it can come to the instruction '%.120s' (line %u "
+                    "of its PTX), which the software GPU does not have; it needs a real GPU",
+                    info->name, info->refused, info->refused_line);
+        }
+        function->refused = true;
+        return CUDA_ERROR_NOT_SUPPORTED;
+    }
     bool runtime = tow_soft_is_device_runtime(info->undefined);
     if (!function->refused && runtime) {
         tow_log(TOW_AREA_SOFT, TOW_LOG_ERROR,
@@ -415,7 +425,7 @@ CUresult tow_soft_launch_build(struct tow_soft_ctx *ctx, const CUlaunchConfig *c
     if (function->module->object.ctx != ctx) {
         return CUDA_ERROR_INVALID_CONTEXT;
     }
-    if (function->info.undefined != NULL) {
+    if (function->info.undefined != NULL || function->info.refused != NULL) {
         return launch_refuse(function);
     }
     struct tow_soft_work work = {.kind = TOW_SOFT_WORK_KERNEL};
