@@ -165,7 +165,7 @@ static void order_end(struct server *server, struct tows_pending_conn *conn)
     }
     snprintf(sentence, sizeof sentence, "%s asked for it (towline end)",
              tows_who_text(&conn->who, text));
-    tows_worker_pool_dismiss(worker, sentence);
+    tows_worker_pool_dismiss(&server->pool, worker, sentence);
     int length =
         snprintf(sentence, sizeof sentence, "{\"end\":%llu}", (unsigned long long)conn->session);
     tows_pending_conn_report(conn, sentence, (size_t)length);
@@ -464,7 +464,7 @@ static void listener_balance(struct server *server)
     for (struct tows_worker *worker = pool->workers; worker != NULL; worker = worker->next) {
         if ((worker->state == TOW_WORKER_IDLE || worker->state == TOW_WORKER_STARTING) &&
             worker->key[0] != '\0' && count_waiting(server, worker->key) == 0) {
-            tows_worker_pool_end(worker);
+            tows_worker_pool_end(pool, worker);
         }
     }
 }
@@ -550,7 +550,7 @@ static void listener_look_again(struct server *server)
     for (; worker != NULL; worker = worker->next) {
         if (worker->state == TOW_WORKER_BUSY && worker->end_ns == 0 &&
             !tows_login_knows(&server->login, &worker->who)) {
-            tows_worker_pool_dismiss(worker, "its token was revoked");
+            tows_worker_pool_dismiss(&server->pool, worker, "its token was revoked");
         }
     }
 }
@@ -595,7 +595,7 @@ static void listener_reload(struct server *server)
         for (struct tows_worker *worker = server->pool.workers; worker != NULL;
              worker = worker->next) {
             if (worker->state != TOW_WORKER_BUSY) {
-                tows_worker_pool_end(worker);
+                tows_worker_pool_end(&server->pool, worker);
             }
         }
         tow_log(TOW_AREA_SERVER, TOW_LOG_INFO, "the settings were read again");
@@ -889,7 +889,7 @@ int tows_listener_main(const struct tows_config *config, int argc, char **argv)
     }
     tows_walls_choose_users(&server.config);
     tows_worker_pool_init(&server.pool, &server.config);
-    tows_cgroups_open(&server.pool.groups, &server.config, server.groups_said,
+    tows_cgroups_open(&server.pool.starter.groups, &server.config, server.groups_said,
                       sizeof server.groups_said);
     server.login.authorities = server.shaker.authorities;
     error = tows_login_read(&server.config, &server.login, why, sizeof why);
@@ -919,7 +919,7 @@ int tows_listener_main(const struct tows_config *config, int argc, char **argv)
     tows_worker_pool_fini(&server.pool, "it is being shut down");
     tows_gauge_stop(&server.gauge);
     tows_shaker_stop(&server.shaker);
-    tows_cgroups_close(&server.pool.groups);
+    tows_cgroups_close(&server.pool.starter.groups);
     if (config->private_dir[0] != '\0') {
         rmdir(config->private_dir);
     }

@@ -166,7 +166,7 @@ int tows_status_write(const struct tows_status_source *source, struct tow_buf *o
     tow_json_u64(&json, "max_sessions", source->config->max_sessions);
     write_limits(&json, source);
     tow_json_array(&json, "sessions");
-    uint64_t files = tows_worker_pool_files(pool).rlim_cur;
+    uint64_t files = tows_starter_files(&pool->starter).rlim_cur;
     for (const struct tows_worker *worker = pool->workers; worker != NULL; worker = worker->next) {
         if (worker->state == TOW_WORKER_BUSY && status_shows(source, worker)) {
             write_session(&json, worker, source->config, files);

@@ -213,7 +213,7 @@ static void end_those_alone(struct tows_worker_pool *pool)
                      "it holds %llu MiB of host memory there, and a session may have %llu MiB "
                      "(session-memory)",
                      MIB(worker->usage.host), MIB(most));
-            tows_worker_pool_dismiss(worker, why);
+            tows_worker_pool_dismiss(pool, worker, why);
         }
     }
 }
@@ -248,7 +248,7 @@ static void end_those_together(struct tows_worker_pool *pool)
                      MIB(all), MIB(config->memory), tows_who_text(peer.who, text),
                      MIB(peer.memory));
         }
-        tows_worker_pool_dismiss(worker, why);
+        tows_worker_pool_dismiss(pool, worker, why);
     }
 }
 
@@ -271,7 +271,7 @@ static void end_idle(struct tows_worker_pool *pool)
                      "its program has sent no command for %llu s, and may be idle for %llu s "
                      "(session-idle)",
                      (unsigned long long)tows_usage_idle(worker), (unsigned long long)most);
-            tows_worker_pool_dismiss(worker, why);
+            tows_worker_pool_dismiss(pool, worker, why);
         }
     }
 }
@@ -329,13 +329,14 @@ static void share_processors(struct tows_worker_pool *pool)
         unsigned weight = rank < WEIGHT ? WEIGHT / rank : 1;
         int nice = nice_of(rank);
         if (weight != worker->usage.weight &&
-            tows_cgroup_weigh(&pool->groups, worker->group, weight)) {
+            tows_starter_weigh(&pool->starter, worker->number, weight)) {
             worker->usage.weight = weight;
         }
         /* In a group of its own it does not matter, unless that has no part of its own. */
         if (nice > worker->usage.nice) {
             worker->usage.nice = nice;
-            tows_machine_yield(worker->pid, own + nice < PRIO_MAX ? own + nice : PRIO_MAX - 1);
+            tows_starter_yield(&pool->starter, worker->number,
+                               own + nice < PRIO_MAX ? own + nice : PRIO_MAX - 1);
         }
     }
 }

@@ -19,7 +19,8 @@ static const char *state_text(char state)
 
 /* Asleep in the kernel it cannot tell its client anything. That sees its connection end, which the
  * worker still has in hand until it wakes. */
-static void watchdog_kill(struct tows_worker *worker, const char *why)
+static void watchdog_kill(struct tows_worker_pool *pool, struct tows_worker *worker,
+                          const char *why)
 {
     char tenant[TOW_WHO_TEXT_MAX];
     struct tow_log_about about = tows_worker_about(worker, tenant);
@@ -27,7 +28,7 @@ static void watchdog_kill(struct tows_worker *worker, const char *why)
     tow_log_about(TOW_AREA_SERVER, TOW_LOG_WARN, &about, "session %llu (%s) is ended: %s",
                   (unsigned long long)worker->session, worker->peer, why);
     worker->end_ns = TOW_TIME_FOREVER;
-    kill(worker->pid, SIGKILL);
+    tows_starter_signal(&pool->starter, worker->number, SIGKILL);
     if (worker->client >= 0) {
         shutdown(worker->client, SHUT_RDWR);
     }
@@ -35,27 +36,28 @@ static void watchdog_kill(struct tows_worker *worker, const char *why)
 
 /* One that is stopped goes on for a moment: only it knows where in its line a sentence may stand,
  * or has the memory that it shares with its client. */
-static void watchdog_end(struct tows_worker *worker, char state, unsigned seconds)
+static void watchdog_end(struct tows_worker_pool *pool, struct tows_worker *worker, char state,
+                         unsigned seconds)
 {
     char why[sizeof worker->why];
     if (worker->state != TOW_WORKER_BUSY) {
         tow_log(TOW_AREA_SERVER, TOW_LOG_WARN,
                 "worker %d, which serves nobody, has not answered for %u s (%s): it is ended",
                 (int)worker->pid, seconds, state_text(state));
-        tows_worker_pool_end(worker);
+        tows_worker_pool_end(pool, worker);
         return;
     }
     snprintf(why, sizeof why, "its worker %d has not answered for %u s (%s)", (int)worker->pid,
              seconds, state_text(state));
     worker->stands = true;
     if (state == 'T' && worker->end_ns == 0) {
-        tows_worker_pool_wake(worker, why);
+        tows_worker_pool_wake(pool, worker, why);
     } else {
-        watchdog_kill(worker, why);
+        watchdog_kill(pool, worker, why);
     }
 }
 
-static void watchdog_ask(struct tows_worker *worker, uint64_t most)
+static void watchdog_ask(struct tows_worker_pool *pool, struct tows_worker *worker, uint64_t most)
 {
     struct tows_session_stats *stats = worker->stats;
     uint32_t answered = atomic_load(&stats->alive_answered);
@@ -75,7 +77,7 @@ static void watchdog_ask(struct tows_worker *worker, uint64_t most)
         if (process.traced) {
             worker->unanswered = 0; /* whoever looks into it has time */
         } else {
-            watchdog_end(worker, process.state, worker->unanswered);
+            watchdog_end(pool, worker, process.state, worker->unanswered);
         }
     }
 }
@@ -84,7 +86,7 @@ void tows_watchdog_look(struct tows_worker_pool *pool)
 {
     for (struct tows_worker *worker = pool->workers; worker != NULL; worker = worker->next) {
         if (pool->config->watchdog != 0) {
-            watchdog_ask(worker, pool->config->watchdog);
+            watchdog_ask(pool, worker, pool->config->watchdog);
         }
     }
 }

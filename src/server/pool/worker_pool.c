@@ -10,8 +10,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/personality.h>
-#include <sys/prctl.h>
 #include <sys/random.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
@@ -25,7 +23,6 @@
 #include "server/walls/walls.h"
 
 enum {
-    WORKER_ENV_MAX = 64,
     BACKOFF_MAX_S = 60,
     ARRIVE_S = 10,          /* how long a program may take from its grant to its connection */
     DISMISS_S = 5,          /* how long a session may take to end when it is told to */
@@ -38,123 +35,15 @@ void tows_worker_pool_init(struct tows_worker_pool *pool, const struct tows_conf
     pool->config = config;
     pool->next_session = 1;
     tows_cache_writer_init(&pool->writer, config);
+    tows_starter_init(&pool->starter, config);
     /* What sessions export is all here. Workers keep what they were given: not every library of a
      * driver's can do with high descriptors. */
-    getrlimit(RLIMIT_NOFILE, &pool->files);
-    struct rlimit more = pool->files;
+    struct rlimit more = pool->starter.files;
     more.rlim_cur = more.rlim_max < LISTENER_FILES ? more.rlim_max : LISTENER_FILES;
-    if (more.rlim_cur > pool->files.rlim_cur) {
+    if (more.rlim_cur > pool->starter.files.rlim_cur) {
         setrlimit(RLIMIT_NOFILE, &more);
     }
     tows_export_registry_init(&pool->exports);
-}
-
-struct rlimit tows_worker_pool_files(const struct tows_worker_pool *pool)
-{
-    struct rlimit files = pool->files;
-    rlim_t wanted = pool->config->session_files;
-    if (wanted != 0) {
-        files.rlim_cur = wanted < files.rlim_max ? wanted : files.rlim_max;
-    }
-    return files;
-}
-
-/* Splits a key: NAME=VALUE lines go into the environment, slot=N becomes a flag. */
-static void apply_key(char *key, char **ret_slot)
-{
-    *ret_slot = NULL;
-    char *rest;
-    for (char *line = strtok_r(key, "\n", &rest); line != NULL;
-         line = strtok_r(NULL, "\n", &rest)) {
-        if (strncmp(line, "slot=", 5) == 0) {
-            *ret_slot = line + 5;
-        } else {
-            putenv(line);
-        }
-    }
-}
-
-/* The child between fork and exec. The listener has one thread, so everything may be called here.
- */
-static void run_child(const struct tows_worker_pool *pool, const char *key, int control, int stats,
-                      unsigned group, pid_t listener)
-{
-    /* Workers end with their listener, whatever ended it. */
-    prctl(PR_SET_PDEATHSIG, SIGKILL);
-    if (getppid() != listener) {
-        _exit(1);
-    }
-    tows_walls_show(); /* until exec, and it hides again */
-    tows_cgroup_enter(&pool->groups, group);
-    /* Both are moved out of the way first: either might be 3 or 4 already. */
-    int high_control = fcntl(control, F_DUPFD, 16);
-    int high_stats = fcntl(stats, F_DUPFD, 16);
-    if (high_control < 0 || high_stats < 0 || dup2(high_control, TOW_WORKER_MSG_FD) < 0 ||
-        dup2(high_stats, TOW_STATS_FD) < 0) {
-        _exit(1);
-    }
-    close(high_control);
-    close(high_stats);
-    int null = open("/dev/null", O_RDWR);
-    if (null >= 0) {
-        /* stdout stays: device printf of the real driver goes there. */
-        dup2(null, STDIN_FILENO);
-        if (null > TOW_STATS_FD) {
-            close(null);
-        }
-    }
-    /* When the machine's memory is used up, a session goes before the listener does. */
-    int oom = open("/proc/self/oom_score_adj", O_WRONLY | O_CLOEXEC);
-    if (oom >= 0) {
-        ssize_t written = write(oom, "500", 3);
-        (void)written;
-        close(oom);
-    }
-#if !defined(__SANITIZE_THREAD__)
-    /* Everything of this process then lies at 0x2aaa... (x86-64) or 0x4000... (arm64), where no
-     * client has anything: device addresses of the real driver, and room at the client's own
-     * addresses for host memory that the GPU reaches. ThreadSanitizer cannot live with this layout.
-     */
-    personality(ADDR_COMPAT_LAYOUT);
-#endif
-    /* Whoever ends the listener may send these to the whole group; it ends its workers itself. */
-    signal(SIGINT, SIG_IGN);
-    signal(SIGTERM, SIG_IGN);
-    signal(SIGHUP, SIG_IGN);
-    signal(SIGUSR1, SIG_IGN); /* drains the listener; a session goes on, whoever else hears it */
-    sigset_t none;
-    sigemptyset(&none);
-    sigprocmask(SIG_SETMASK, &none, NULL);
-    struct rlimit files = tows_worker_pool_files(pool);
-    setrlimit(RLIMIT_NOFILE, &files);
-
-    static char text[8 * TOW_CONFIG_TEXT_MAX];
-    static char key_copy[TOW_WORKER_KEY_MAX];
-    static char slot_flag[32];
-    char *args[TOW_CONFIG_ARGS_MAX + 5] = {(char *)"towlined", (char *)"--worker"};
-    int count = tows_config_worker_args(pool->config, text, sizeof text, args + 2);
-    if (count < 0) {
-        _exit(1);
-    }
-    count += 2;
-    char *slot;
-    snprintf(key_copy, sizeof key_copy, "%s", key);
-    apply_key(key_copy, &slot);
-    if (slot != NULL) {
-        snprintf(slot_flag, sizeof slot_flag, "--slot=%.8s", slot);
-        args[count++] = slot_flag;
-    }
-    if (pool->config->tls) {
-        args[count++] = (char *)"--tls";
-    }
-    args[count] = NULL;
-    static char *exports[TOW_WALLS_ENVIRONMENT_MAX + 1];
-    tows_walls_close_from(TOW_STATS_FD + 1);
-    if (pool->config->walls != 0) {
-        tows_walls_environment(environ, exports);
-    }
-    execve("/proc/self/exe", args, pool->config->walls != 0 ? exports : environ);
-    _exit(127);
 }
 
 static int make_stats(struct tows_session_stats **ret_stats)
@@ -223,7 +112,6 @@ static void worker_free(struct tows_worker_pool *pool, struct tows_worker *worke
         close(worker->client);
     }
     tows_refusals_close(worker);
-    tows_cgroup_remove(&pool->groups, worker->group);
     munmap(worker->stats, sizeof *worker->stats);
     explicit_bzero(&worker->grant, sizeof worker->grant);
     free(worker);
@@ -232,9 +120,6 @@ static void worker_free(struct tows_worker_pool *pool, struct tows_worker *worke
 int tows_worker_pool_start(struct tows_worker_pool *pool, const char *key,
                            const struct tows_who *who)
 {
-    if (strlen(key) >= TOW_WORKER_KEY_MAX) {
-        return -E2BIG;
-    }
     struct tows_worker *worker = calloc(1, sizeof *worker);
     if (worker == NULL) {
         return -ENOMEM;
@@ -253,26 +138,18 @@ int tows_worker_pool_start(struct tows_worker_pool *pool, const char *key,
         goto free_worker;
     }
     worker->control = pair[0];
-    worker->group = tows_cgroup_make(&pool->groups);
-    pid_t self = getpid();
-    pid_t pid = fork();
-    if (pid == 0) {
-        run_child(pool, key, pair[1], stats, worker->group, self);
-    }
-    if (pid < 0) {
-        error = -errno;
-        close(pair[1]);
+    error = tows_starter_start(&pool->starter, key, pair[1], stats, &worker->number, &worker->pid);
+    close(pair[1]);
+    if (error < 0) {
         goto free_worker;
     }
-    close(pair[1]);
     close(stats);
-    worker->pid = pid;
     snprintf(worker->key, sizeof worker->key, "%s", key);
     worker->who = who != NULL ? *who : (struct tows_who){0};
     worker->since_ns = tow_time_now_ns();
     worker->next = pool->workers;
     pool->workers = worker;
-    tow_log(TOW_AREA_SERVER, TOW_LOG_DEBUG, "worker %d starts", (int)pid);
+    tow_log(TOW_AREA_SERVER, TOW_LOG_DEBUG, "worker %d starts", (int)worker->pid);
     return 0;
 
 free_worker:
@@ -335,7 +212,7 @@ struct tow_log_about tows_worker_about(const struct tows_worker *worker,
 }
 
 /* Sends the client's connection. */
-static int pool_serve(const struct tows_worker_pool *pool, struct tows_worker *worker, int fd,
+static int pool_serve(struct tows_worker_pool *pool, struct tows_worker *worker, int fd,
                       enum tow_transport_kind kind, uint64_t session, const char *peer,
                       const struct tows_who *who)
 {
@@ -350,7 +227,7 @@ static int pool_serve(const struct tows_worker_pool *pool, struct tows_worker *w
     int error = tow_fds_send(worker->control, &msg, sizeof msg, &fd, 1);
     explicit_bzero(&msg.grant, sizeof msg.grant);
     if (error < 0) {
-        tows_worker_pool_end(worker);
+        tows_worker_pool_end(pool, worker);
         return error;
     }
     /* Without one the client sees the end when the worker's own closes, a little early. */
@@ -376,8 +253,8 @@ static void pool_begin(struct tows_worker_pool *pool, struct tows_worker *worker
     worker->began_ns = tow_time_real_ns();
     snprintf(worker->peer, sizeof worker->peer, "%s", peer);
     set_state(worker, TOW_WORKER_BUSY);
-    tows_cgroup_limit(&pool->groups, worker->group, pool_memory(pool, worker),
-                      tows_cgroup_threads(pool->config));
+    tows_starter_limit(&pool->starter, worker->number, pool_memory(pool, worker),
+                       tows_cgroup_threads(pool->config));
     struct tow_log_about about = tows_worker_about(worker, tenant);
     bool says_whose = strstr(peer, tenant) != NULL;
     tow_log_about(TOW_AREA_SERVER, TOW_LOG_INFO, &about, "session %llu: %s%s%s, worker %d",
@@ -402,7 +279,7 @@ int tows_worker_pool_grant(struct tows_worker_pool *pool, struct tows_worker *wo
 {
     struct tow_grant grant;
     if (getrandom(&grant, sizeof grant, GRND_NONBLOCK) != (ssize_t)sizeof grant) {
-        tows_worker_pool_end(worker);
+        tows_worker_pool_end(pool, worker);
         return -EIO;
     }
     worker->grant = *ret_grant = grant;
@@ -660,10 +537,9 @@ static void tell_end(const struct tows_worker *worker, int status)
 }
 
 /* Says why the kernel has killed it, if it was for its own memory. */
-static void pool_judge(const struct tows_worker_pool *pool, struct tows_worker *worker, int status)
+static void pool_judge(const struct tows_worker_pool *pool, struct tows_worker *worker, bool full)
 {
-    if (worker->state != TOW_WORKER_BUSY || worker->why[0] != '\0' || !WIFSIGNALED(status) ||
-        WTERMSIG(status) != SIGKILL || !tows_cgroup_was_full(&pool->groups, worker->group)) {
+    if (worker->state != TOW_WORKER_BUSY || worker->why[0] != '\0' || !full) {
         return;
     }
     snprintf(worker->why, sizeof worker->why,
@@ -679,16 +555,16 @@ static void pool_judge(const struct tows_worker_pool *pool, struct tows_worker *
 
 int tows_worker_pool_reap(struct tows_worker_pool *pool, char ret_key[TOW_WORKER_KEY_MAX])
 {
-    int status;
-    pid_t pid;
-    while ((pid = waitpid(-1, &status, WNOHANG)) > 0) {
+    struct tows_ended ended;
+    while (tows_starter_reap(&pool->starter, &ended) > 0) {
+        int status = ended.status;
         struct tows_worker **at = &pool->workers;
-        while (*at != NULL && (*at)->pid != pid) {
+        while (*at != NULL && (*at)->number != ended.number) {
             at = &(*at)->next;
         }
         struct tows_worker *worker = *at;
         if (worker == NULL) {
-            tows_cache_writer_reaped(&pool->writer, pid);
+            tows_cache_writer_reaped(&pool->writer, ended.pid);
             continue;
         }
         int failed = 0;
@@ -705,7 +581,7 @@ int tows_worker_pool_reap(struct tows_worker_pool *pool, char ret_key[TOW_WORKER
             record_failure(pool, sentence);
             failed = 1;
         }
-        pool_judge(pool, worker, status);
+        pool_judge(pool, worker, ended.full);
         tell_end(worker, status);
         snprintf(ret_key, TOW_WORKER_KEY_MAX, "%s", worker->key);
         *at = worker->next;
@@ -717,11 +593,11 @@ int tows_worker_pool_reap(struct tows_worker_pool *pool, char ret_key[TOW_WORKER
     return 0;
 }
 
-void tows_worker_pool_end(struct tows_worker *worker)
+void tows_worker_pool_end(struct tows_worker_pool *pool, struct tows_worker *worker)
 {
     if (worker->state != TOW_WORKER_ENDING) {
         set_state(worker, TOW_WORKER_ENDING);
-        kill(worker->pid, SIGKILL);
+        tows_starter_signal(&pool->starter, worker->number, SIGKILL);
     }
 }
 
@@ -734,7 +610,8 @@ struct tows_worker *tows_worker_pool_find(struct tows_worker_pool *pool, uint64_
     return worker;
 }
 
-static void pool_dismiss(struct tows_worker *worker, enum tow_log_level level, const char *why)
+static void pool_dismiss(struct tows_worker_pool *pool, struct tows_worker *worker,
+                         enum tow_log_level level, const char *why)
 {
     if (worker->end_ns != 0) {
         return;
@@ -748,26 +625,28 @@ static void pool_dismiss(struct tows_worker *worker, enum tow_log_level level, c
                   (unsigned long long)worker->session, worker->peer, why);
     /* It hears this whatever it is doing, and lets go of its further connections. */
     if (worker->control < 0 || shutdown(worker->control, SHUT_WR) != 0) {
-        kill(worker->pid, SIGKILL);
+        tows_starter_signal(&pool->starter, worker->number, SIGKILL);
     }
 }
 
-void tows_worker_pool_dismiss(struct tows_worker *worker, const char *why)
+void tows_worker_pool_dismiss(struct tows_worker_pool *pool, struct tows_worker *worker,
+                              const char *why)
 {
-    pool_dismiss(worker, TOW_LOG_INFO, why);
+    pool_dismiss(pool, worker, TOW_LOG_INFO, why);
 }
 
-void tows_worker_pool_wake(struct tows_worker *worker, const char *why)
+void tows_worker_pool_wake(struct tows_worker_pool *pool, struct tows_worker *worker,
+                           const char *why)
 {
-    pool_dismiss(worker, TOW_LOG_WARN, why);
-    kill(worker->pid, SIGCONT);
+    pool_dismiss(pool, worker, TOW_LOG_WARN, why);
+    tows_starter_signal(&pool->starter, worker->number, SIGCONT);
 }
 
 void tows_worker_pool_press(struct tows_worker_pool *pool)
 {
     for (struct tows_worker *worker = pool->workers; worker != NULL; worker = worker->next) {
         if (worker->arrive_ns != 0 && worker->end_ns == 0 && tow_time_passed(worker->arrive_ns)) {
-            tows_worker_pool_dismiss(worker, "its program logged in and did not come");
+            tows_worker_pool_dismiss(pool, worker, "its program logged in and did not come");
         }
         if (worker->end_ns != 0 && tow_time_passed(worker->end_ns)) {
             char tenant[TOW_WHO_TEXT_MAX];
@@ -776,7 +655,7 @@ void tows_worker_pool_press(struct tows_worker_pool *pool)
                           "session %llu: its worker %d does not end: it is killed",
                           (unsigned long long)worker->session, (int)worker->pid);
             worker->end_ns = TOW_TIME_FOREVER;
-            kill(worker->pid, SIGKILL);
+            tows_starter_signal(&pool->starter, worker->number, SIGKILL);
         }
     }
 }
@@ -786,9 +665,9 @@ void tows_worker_pool_fini(struct tows_worker_pool *pool, const char *why)
     for (struct tows_worker *worker = pool->workers; worker != NULL; worker = worker->next) {
         tows_refusals_close(worker); /* nobody hears from now on */
         if (worker->state == TOW_WORKER_BUSY) {
-            tows_worker_pool_dismiss(worker, why);
+            tows_worker_pool_dismiss(pool, worker, why);
         } else {
-            tows_worker_pool_end(worker);
+            tows_worker_pool_end(pool, worker);
         }
     }
     int64_t deadline = tow_time_deadline(DISMISS_S * TOW_TIME_S);
@@ -803,7 +682,7 @@ void tows_worker_pool_fini(struct tows_worker_pool *pool, const char *why)
             }
             for (struct tows_worker *worker = pool->workers; worker != NULL;
                  worker = worker->next) {
-                kill(worker->pid, SIGKILL);
+                tows_starter_signal(&pool->starter, worker->number, SIGKILL);
             }
             killed = true;
             deadline = tow_time_deadline(TOW_TIME_S);
@@ -820,6 +699,7 @@ void tows_worker_pool_fini(struct tows_worker_pool *pool, const char *why)
         }
         worker_free(pool, worker);
     }
+    tows_starter_fini(&pool->starter);
     tows_cache_writer_fini(&pool->writer);
     free(pool->devices);
     pool->devices = NULL;

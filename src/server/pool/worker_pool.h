@@ -10,16 +10,15 @@
 
 #include <stdbool.h>
 #include <stdint.h>
-#include <sys/resource.h>
 #include <sys/types.h>
 
 #include "base/log.h"
 #include "server/config/config.h"
 #include "server/pool/cache_writer.h"
-#include "server/pool/cgroup.h"
 #include "server/pool/export_registry.h"
 #include "server/pool/handle_registry.h"
 #include "server/pool/refusals.h"
+#include "server/pool/starter.h"
 #include "server/pool/usage.h"
 #include "server/login/who.h"
 #include "server/session/session.h"
@@ -33,12 +32,9 @@ enum tows_worker_state {
     TOW_WORKER_ENDING,   /* was told to go */
 };
 
-/* What a client's environment asks of its worker: "" for the ordinary one, else one NAME=VALUE per
- * line. A worker serves only a client that asks for the same. */
-enum { TOW_WORKER_KEY_MAX = 1024 };
-
 struct tows_worker {
     struct tows_worker *next; /* owned by the worker pool */
+    uint64_t number;          /* of its process, for the starter */
     pid_t pid;
     int control; /* owned */
     /* Owned: its client's connection, once more, or -1. The client sees it close when the process
@@ -67,7 +63,6 @@ struct tows_worker {
     int64_t began_ns; /* BUSY: when the session began, since 1970 */
     int64_t end_ns;   /* BUSY: it was told to end, and is ended then; 0: it was not */
     struct tows_usage usage;
-    unsigned group;         /* number of its control group; 0: it has none */
     struct tow_grant grant; /* BUSY, over tls: what its client's lines are made with */
     bool granted;           /* it has one */
     int64_t arrive_ns;      /* granted: when the client must have come; 0: it has */
@@ -85,8 +80,7 @@ struct tows_worker_pool {
     struct tows_handle_registry handles; /* of cuIpc, that they have made */
     struct tows_cache_writer writer;     /* of the cache of code */
     struct tows_refusals refusals;       /* which system calls the log has named */
-    struct tows_cgroups groups;          /* of workers, where they have some */
-    struct rlimit files;                 /* how many descriptors a worker may have */
+    struct tows_starter starter;         /* of their processes */
     bool opened; /* some worker has opened its backend: the texts below hold */
     char backend[16];
     char description[256];
@@ -98,9 +92,6 @@ struct tows_worker_pool {
 };
 
 void tows_worker_pool_init(struct tows_worker_pool *pool, const struct tows_config *config);
-
-/* How many descriptors a worker may have. */
-struct rlimit tows_worker_pool_files(const struct tows_worker_pool *pool);
 
 /* Starts a worker, for a program of `who` or (NULL) for anybody's. 0, or why it could not be. */
 int tows_worker_pool_start(struct tows_worker_pool *pool, const char *key,
@@ -151,14 +142,16 @@ int tows_worker_pool_reap(struct tows_worker_pool *pool, char ret_key[TOW_WORKER
 void tows_worker_pool_give_lines(struct tows_worker_pool *pool);
 
 /* Ends a worker that serves nobody. */
-void tows_worker_pool_end(struct tows_worker *worker);
+void tows_worker_pool_end(struct tows_worker_pool *pool, struct tows_worker *worker);
 
 /* Ends a session: its program is told why, in a sentence without an end. A worker that does not go
  * is killed by tows_worker_pool_press, which is to be called now and then. */
-void tows_worker_pool_dismiss(struct tows_worker *worker, const char *why);
+void tows_worker_pool_dismiss(struct tows_worker_pool *pool, struct tows_worker *worker,
+                              const char *why);
 void tows_worker_pool_press(struct tows_worker_pool *pool);
 /* The same for one that is stopped: it goes on, to tell its program why it ends. */
-void tows_worker_pool_wake(struct tows_worker *worker, const char *why);
+void tows_worker_pool_wake(struct tows_worker_pool *pool, struct tows_worker *worker,
+                           const char *why);
 /* The worker of a session; NULL: there is none. */
 struct tows_worker *tows_worker_pool_find(struct tows_worker_pool *pool, uint64_t session);
 

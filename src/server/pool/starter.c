@@ -1,0 +1,251 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Forks workers, knows which processes are its own, and touches no other. */
+#include "server/pool/starter.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/personality.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "server/pool/machine.h"
+#include "server/walls/walls.h"
+#include "server/worker/worker_msg.h"
+
+struct tows_started {
+    struct tows_started *next; /* owned by the starter */
+    uint64_t number;
+    pid_t pid;
+    unsigned group; /* number of its control group; 0: it has none */
+};
+
+void tows_starter_init(struct tows_starter *starter, const struct tows_config *config)
+{
+    *starter = (struct tows_starter){.config = config, .next = 1};
+    getrlimit(RLIMIT_NOFILE, &starter->files);
+}
+
+void tows_starter_fini(struct tows_starter *starter)
+{
+    while (starter->started != NULL) {
+        struct tows_started *gone = starter->started;
+        starter->started = gone->next;
+        tows_cgroup_remove(&starter->groups, gone->group);
+        free(gone);
+    }
+}
+
+struct rlimit tows_starter_files(const struct tows_starter *starter)
+{
+    struct rlimit files = starter->files;
+    rlim_t wanted = starter->config->session_files;
+    if (wanted != 0) {
+        files.rlim_cur = wanted < files.rlim_max ? wanted : files.rlim_max;
+    }
+    return files;
+}
+
+/* ---- the process between fork and exec ---- */
+
+/* Splits a key: NAME=VALUE lines go into the environment, slot=N becomes a flag. */
+static void apply_key(char *key, char **ret_slot)
+{
+    *ret_slot = NULL;
+    char *rest;
+    for (char *line = strtok_r(key, "\n", &rest); line != NULL;
+         line = strtok_r(NULL, "\n", &rest)) {
+        if (strncmp(line, "slot=", 5) == 0) {
+            *ret_slot = line + 5;
+        } else {
+            putenv(line);
+        }
+    }
+}
+
+/* Who starts it has one thread, so everything may be called here. */
+static void run_child(const struct tows_starter *starter, const char *key, int control, int stats,
+                      unsigned group, pid_t parent)
+{
+    /* Workers end with who started them, whatever ended it. */
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (getppid() != parent) {
+        _exit(1);
+    }
+    tows_walls_show(); /* until exec, and it hides again */
+    tows_cgroup_enter(&starter->groups, group);
+    /* Both are moved out of the way first: either might be 3 or 4 already. */
+    int high_control = fcntl(control, F_DUPFD, 16);
+    int high_stats = fcntl(stats, F_DUPFD, 16);
+    if (high_control < 0 || high_stats < 0 || dup2(high_control, TOW_WORKER_MSG_FD) < 0 ||
+        dup2(high_stats, TOW_STATS_FD) < 0) {
+        _exit(1);
+    }
+    close(high_control);
+    close(high_stats);
+    int null = open("/dev/null", O_RDWR);
+    if (null >= 0) {
+        /* stdout stays: device printf of the real driver goes there. */
+        dup2(null, STDIN_FILENO);
+        if (null > TOW_STATS_FD) {
+            close(null);
+        }
+    }
+    /* When the machine's memory is used up, a session goes before the listener does. */
+    int oom = open("/proc/self/oom_score_adj", O_WRONLY | O_CLOEXEC);
+    if (oom >= 0) {
+        ssize_t written = write(oom, "500", 3);
+        (void)written;
+        close(oom);
+    }
+#if !defined(__SANITIZE_THREAD__)
+    /* Everything of this process then lies at 0x2aaa... (x86-64) or 0x4000... (arm64), where no
+     * client has anything: device addresses of the real driver, and room at the client's own
+     * addresses for host memory that the GPU reaches. ThreadSanitizer cannot live with this layout.
+     */
+    personality(ADDR_COMPAT_LAYOUT);
+#endif
+    /* Whoever ends the listener may send these to the whole group; it ends its workers itself. */
+    signal(SIGINT, SIG_IGN);
+    signal(SIGTERM, SIG_IGN);
+    signal(SIGHUP, SIG_IGN);
+    signal(SIGUSR1, SIG_IGN); /* drains the listener; a session goes on, whoever else hears it */
+    sigset_t none;
+    sigemptyset(&none);
+    sigprocmask(SIG_SETMASK, &none, NULL);
+    struct rlimit files = tows_starter_files(starter);
+    setrlimit(RLIMIT_NOFILE, &files);
+
+    static char text[8 * TOW_CONFIG_TEXT_MAX];
+    static char key_copy[TOW_WORKER_KEY_MAX];
+    static char slot_flag[32];
+    char *args[TOW_CONFIG_ARGS_MAX + 5] = {(char *)"towlined", (char *)"--worker"};
+    int count = tows_config_worker_args(starter->config, text, sizeof text, args + 2);
+    if (count < 0) {
+        _exit(1);
+    }
+    count += 2;
+    char *slot;
+    snprintf(key_copy, sizeof key_copy, "%s", key);
+    apply_key(key_copy, &slot);
+    if (slot != NULL) {
+        snprintf(slot_flag, sizeof slot_flag, "--slot=%.8s", slot);
+        args[count++] = slot_flag;
+    }
+    if (starter->config->tls) {
+        args[count++] = (char *)"--tls";
+    }
+    args[count] = NULL;
+    static char *exports[TOW_WALLS_ENVIRONMENT_MAX + 1];
+    tows_walls_close_from(TOW_STATS_FD + 1);
+    if (starter->config->walls != 0) {
+        tows_walls_environment(environ, exports);
+    }
+    execve("/proc/self/exe", args, starter->config->walls != 0 ? exports : environ);
+    _exit(127);
+}
+
+/* ---- who starts it ---- */
+
+int tows_starter_start(struct tows_starter *starter, const char *key, int control, int stats,
+                       uint64_t *ret_number, pid_t *ret_pid)
+{
+    if (strlen(key) >= TOW_WORKER_KEY_MAX) {
+        return -E2BIG;
+    }
+    struct tows_started *started = calloc(1, sizeof *started);
+    if (started == NULL) {
+        return -ENOMEM;
+    }
+    started->group = tows_cgroup_make(&starter->groups);
+    pid_t self = getpid();
+    started->pid = fork();
+    if (started->pid == 0) {
+        run_child(starter, key, control, stats, started->group, self);
+    }
+    if (started->pid < 0) {
+        int error = -errno;
+        tows_cgroup_remove(&starter->groups, started->group);
+        free(started);
+        return error;
+    }
+    started->number = starter->next++;
+    started->next = starter->started;
+    starter->started = started;
+    *ret_number = started->number;
+    *ret_pid = started->pid;
+    return 0;
+}
+
+static const struct tows_started *find_started(const struct tows_starter *starter, uint64_t number)
+{
+    const struct tows_started *started = starter->started;
+    while (started != NULL && started->number != number) {
+        started = started->next;
+    }
+    return started;
+}
+
+int tows_starter_signal(struct tows_starter *starter, uint64_t number, int signal)
+{
+    const struct tows_started *started = find_started(starter, number);
+    if (started == NULL || (signal != SIGKILL && signal != SIGCONT)) {
+        return started == NULL ? -ESRCH : -EINVAL;
+    }
+    return kill(started->pid, signal) == 0 ? 0 : -errno;
+}
+
+int tows_starter_limit(struct tows_starter *starter, uint64_t number, uint64_t memory,
+                       uint64_t threads)
+{
+    const struct tows_started *started = find_started(starter, number);
+    if (started == NULL) {
+        return -ESRCH;
+    }
+    tows_cgroup_limit(&starter->groups, started->group, memory, threads);
+    return 0;
+}
+
+bool tows_starter_weigh(struct tows_starter *starter, uint64_t number, unsigned weight)
+{
+    const struct tows_started *started = find_started(starter, number);
+    return started != NULL && tows_cgroup_weigh(&starter->groups, started->group, weight);
+}
+
+int tows_starter_yield(struct tows_starter *starter, uint64_t number, int nice)
+{
+    const struct tows_started *started = find_started(starter, number);
+    if (started == NULL || nice < PRIO_MIN || nice >= PRIO_MAX) {
+        return started == NULL ? -ESRCH : -EINVAL;
+    }
+    tows_machine_yield(started->pid, nice);
+    return 0;
+}
+
+int tows_starter_reap(struct tows_starter *starter, struct tows_ended *ret_ended)
+{
+    struct tows_ended ended = {0};
+    ended.pid = waitpid(-1, &ended.status, WNOHANG);
+    if (ended.pid <= 0) {
+        return 0;
+    }
+    struct tows_started **at = &starter->started;
+    while (*at != NULL && (*at)->pid != ended.pid) {
+        at = &(*at)->next;
+    }
+    struct tows_started *gone = *at;
+    if (gone != NULL) {
+        *at = gone->next;
+        ended.number = gone->number;
+        ended.full = WIFSIGNALED(ended.status) && WTERMSIG(ended.status) == SIGKILL &&
+                     tows_cgroup_was_full(&starter->groups, gone->group);
+        tows_cgroup_remove(&starter->groups, gone->group);
+        free(gone);
+    }
+    *ret_ended = ended;
+    return 1;
+}

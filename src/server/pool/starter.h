@@ -1,0 +1,65 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Starts the processes of workers, signals and limits them, and learns how they ended.
+ *
+ * All that takes rights over workers is here, and who accepts connections uses nothing else for it:
+ * it names a process by the number that it was given at the start, never by one of the kernel's.
+ * Only one thread calls this.
+ */
+#ifndef TOW_SERVER_STARTER_H
+#define TOW_SERVER_STARTER_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/resource.h>
+#include <sys/types.h>
+
+#include "server/config/config.h"
+#include "server/pool/cgroup.h"
+
+/* What a client's environment asks of its worker: "" for the ordinary one, else one NAME=VALUE per
+ * line. A worker serves only a client that asks for the same. */
+enum { TOW_WORKER_KEY_MAX = 1024 };
+
+struct tows_started; /* a process that has not been reaped */
+
+struct tows_starter {
+    const struct tows_config *config; /* borrowed */
+    struct tows_cgroups groups;       /* of workers, where they have some */
+    struct rlimit files;              /* how many descriptors a worker may have */
+    struct tows_started *started;     /* owned */
+    uint64_t next;                    /* number of the next process; none has 0 */
+};
+
+void tows_starter_init(struct tows_starter *starter, const struct tows_config *config);
+/* Forgets processes that were not reaped. */
+void tows_starter_fini(struct tows_starter *starter);
+
+/* How many descriptors a worker may have. */
+struct rlimit tows_starter_files(const struct tows_starter *starter);
+
+/* Starts a worker, with its end of the control socket and the memory of statistics, which stay the
+ * caller's. 0 with its number and process, or -Exxx. */
+int tows_starter_start(struct tows_starter *starter, const char *key, int control, int stats,
+                       uint64_t *ret_number, pid_t *ret_pid);
+
+/* SIGKILL or SIGCONT, for a process that was started here and has not been reaped. */
+int tows_starter_signal(struct tows_starter *starter, uint64_t number, int signal);
+/* The most that it may have from now on, where it has a control group: bytes of memory, threads. */
+int tows_starter_limit(struct tows_starter *starter, uint64_t number, uint64_t memory,
+                       uint64_t threads);
+/* Its part of the processors, where 100 is an ordinary one. False: it has none of its own. */
+bool tows_starter_weigh(struct tows_starter *starter, uint64_t number, unsigned weight);
+/* All its threads get this nice value: less time, never more. */
+int tows_starter_yield(struct tows_starter *starter, uint64_t number, int nice);
+
+struct tows_ended {
+    uint64_t number; /* 0: another child of this process */
+    pid_t pid;
+    int status; /* as waitpid has it */
+    bool full;  /* the kernel has killed it for the memory of its control group */
+};
+
+/* What has ended: 1, or 0 when there is nothing more (SIGCHLD says when there is). */
+int tows_starter_reap(struct tows_starter *starter, struct tows_ended *ret_ended);
+
+#endif
