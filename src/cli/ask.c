@@ -62,20 +62,26 @@ static int ask_each(char *addresses, bool json, tow_ask_show *show)
     return failures == 0 ? 0 : TOW_EXIT_FAILED;
 }
 
-int tow_ask_main(int argc, char **argv, tow_ask_show *show)
+const struct tow_flag tow_ask_flags[] = {
+    {"-s", "--server", "ADDRESS", 's'},
+    {NULL, "--json", NULL, 'j'},
+    {NULL, NULL, NULL, 0},
+};
+
+int tow_ask_main(const struct tow_command *command, int argc, char **argv, tow_ask_show *show)
 {
-    struct tow_flags flags = {argc, argv, 1};
-    const char *server = NULL;
+    struct tow_flags flags = {.command = command, .argc = argc, .argv = argv, .at = 1};
+    const char *server = NULL, *value;
     bool json = false;
-    while (flags.at < argc) {
-        if (tow_flags_take(&flags, "-s", "--server", &server) && server != NULL) {
-            continue;
-        }
-        if (tow_flags_take(&flags, NULL, "--json", NULL)) {
-            json = true;
-            continue;
-        }
-        tow_cli_say("its flags are not understood; see towline %s --help", argv[0]);
+    int key;
+    while ((key = tow_flags_next(&flags, &value)) > 0) {
+        server = key == 's' ? value : server;
+        json |= key == 'j';
+    }
+    if (key == TOW_FLAG_STOP) {
+        return flags.code;
+    }
+    if (!tow_flags_no_words(&flags)) {
         return TOW_EXIT_USAGE;
     }
     char address[TOW_CLI_ADDRESS_MAX];
@@ -89,7 +95,7 @@ int tow_ask_main(int argc, char **argv, tow_ask_show *show)
         tow_cli_say(
             "no server was named and none listens on the default socket; start towlined, or name "
             "one: towline %s -s tcp://HOST:4837",
-            argv[0]);
+            command->name);
         return TOW_EXIT_FAILED;
     }
     return ask_each(address, json, show);

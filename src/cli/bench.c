@@ -311,31 +311,62 @@ static int take_parts(struct plan *plan)
     return 0;
 }
 
-static int take_flags(int argc, char **argv, struct plan *plan)
+static const struct tow_flag bench_flags[] = {
+    {"-s", "--server", "ADDRESS", 's'}, {NULL, "--native", NULL, 'n'},
+    {NULL, "--rounds", "N", 'r'},       {NULL, "--part", "NAME", 'p'},
+    {NULL, "--examples", "DIR", 'e'},   {NULL, "--max-bytes", "N", 'm'},
+    {NULL, "--quick", NULL, 'q'},       {NULL, "--json", NULL, 'j'},
+    {NULL, "--plot", "FILE.svg", 'o'},  {NULL, NULL, NULL, 0},
+};
+
+/* One flag; those that take no value are wished for by being there. */
+static void take_flag(struct plan *plan, int key, const char *value, const char **ret_rounds)
 {
-    struct tow_flags flags = {argc, argv, 1};
-    const char *rounds = NULL, *part = NULL;
-    while (flags.at < argc) {
-        if (tow_flags_take(&flags, "-s", "--server", &plan->server) && plan->server != NULL) {
-        } else if (tow_flags_take(&flags, NULL, "--native", NULL)) {
-            plan->native = true;
-        } else if (tow_flags_take(&flags, NULL, "--json", NULL)) {
-            plan->json = true;
-        } else if (tow_flags_take(&flags, NULL, "--quick", NULL)) {
-            plan->quick = true;
-        } else if (tow_flags_take(&flags, NULL, "--plot", &plan->plot) && plan->plot != NULL) {
-        } else if (tow_flags_take(&flags, NULL, "--max-bytes", &plan->max_bytes) &&
-                   plan->max_bytes != NULL) {
-        } else if (tow_flags_take(&flags, NULL, "--examples", &plan->examples_dir) &&
-                   plan->examples_dir != NULL) {
-        } else if (tow_flags_take(&flags, NULL, "--rounds", &rounds) && rounds != NULL) {
-        } else if (tow_flags_take(&flags, NULL, "--part", &part) && part != NULL &&
-                   plan->part_count < sizeof plan->parts / sizeof *plan->parts) {
-            plan->parts[plan->part_count++] = part;
-        } else {
-            tow_cli_say("its flags are not understood; see towline bench --help");
-            return -EINVAL;
+    switch (key) {
+    case 's':
+        plan->server = value;
+        break;
+    case 'r':
+        *ret_rounds = value;
+        break;
+    case 'e':
+        plan->examples_dir = value;
+        break;
+    case 'm':
+        plan->max_bytes = value;
+        break;
+    case 'o':
+        plan->plot = value;
+        break;
+    case 'p':
+        if (plan->part_count < sizeof plan->parts / sizeof *plan->parts) {
+            plan->parts[plan->part_count++] = value;
         }
+        break;
+    default:
+        plan->native |= key == 'n';
+        plan->quick |= key == 'q';
+        plan->json |= key == 'j';
+        break;
+    }
+}
+
+/* 0, or what tow_flags_next() or errno says; *ret_code is the exit code then. */
+static int take_flags(int argc, char **argv, struct plan *plan, int *ret_code)
+{
+    struct tow_flags flags = {.command = &tow_command_bench, .argc = argc, .argv = argv, .at = 1};
+    const char *rounds = NULL, *value;
+    int key;
+    while ((key = tow_flags_next(&flags, &value)) > 0) {
+        take_flag(plan, key, value, &rounds);
+    }
+    *ret_code = TOW_EXIT_USAGE;
+    if (key == TOW_FLAG_STOP) {
+        *ret_code = flags.code;
+        return key;
+    }
+    if (!tow_flags_no_words(&flags)) {
+        return -EINVAL;
     }
     plan->rounds = rounds != NULL ? strtol(rounds, NULL, 10) : plan->native ? 7 : 3;
     if (plan->rounds < 1 || plan->rounds > TOW_BENCH_ROUNDS_MAX) {
@@ -403,8 +434,9 @@ static int write_plot(const struct tow_bench *bench, const char *path)
 static int bench_main(int argc, char **argv)
 {
     struct plan plan = {0};
-    if (take_flags(argc, argv, &plan) < 0) {
-        return TOW_EXIT_USAGE;
+    int code;
+    if (take_flags(argc, argv, &plan, &code) < 0) {
+        return code;
     }
     const char *named = plan.server != NULL ? plan.server : "the server that towline run finds";
     if (find_programs(&plan) < 0 || open_way(&plan) < 0 ||
@@ -481,5 +513,6 @@ const struct tow_command tow_command_bench = {
         "idle workers answers faster than a driver that has to start. An example's time is that "
         "of its\n"
         "process from start to end; it must end with exit code 0.\n",
+    .flags = bench_flags,
     .run = bench_main,
 };

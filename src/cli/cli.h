@@ -5,6 +5,7 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdio.h>
 
 #include "transport/choose.h"
 
@@ -16,10 +17,20 @@ enum {
     TOW_EXIT_NOT_FOUND = 127,
 };
 
+/* A flag of a subcommand. Its table ends with an entry that has no name. */
+struct tow_flag {
+    const char *letter; /* "-s"; NULL: none */
+    const char *name;   /* "--server" */
+    const char *value;  /* help's word for its value, "ADDRESS"; NULL: it takes none */
+    int key;            /* what tow_flags_next() returns, above 0 */
+};
+
 struct tow_command {
     const char *name;
     const char *summary;               /* one line for `towline --help` */
     const char *help;                  /* the whole of `towline NAME --help` */
+    const struct tow_flag *flags;      /* beside --help; NULL: none */
+    bool leads;                        /* its first word begins another program's command line */
     int (*run)(int argc, char **argv); /* argv[0] is the subcommand; the exit code */
 };
 
@@ -31,8 +42,17 @@ extern const struct tow_command tow_command_trust;
 extern const struct tow_command tow_command_bench;
 extern const struct tow_command tow_command_version;
 
-/* "towline: " and a sentence on stderr. */
+/* "towline: " and a sentence on stderr: something is wrong; or (tell) something is to be known. */
 void tow_cli_say(const char *format, ...) __attribute__((format(printf, 1, 2)));
+void tow_cli_tell(const char *format, ...) __attribute__((format(printf, 1, 2)));
+
+/* What a terminal is told before a text in that colour, and TOW_PLAIN behind it. Empty where the
+ * stream is no terminal, where NO_COLOR is set, and where TERM is dumb. */
+enum tow_colour { TOW_PLAIN, TOW_BOLD, TOW_RED, TOW_GREEN, TOW_YELLOW };
+const char *tow_cli_colour(FILE *out, enum tow_colour colour);
+
+/* Prints the help of a subcommand. */
+void tow_cli_help(const struct tow_command *command);
 
 /* The folder of this program, and the folder of the libraries that belong to it; both have PATH_MAX
  * bytes. -ENOENT. */
@@ -42,16 +62,37 @@ int tow_cli_find_folders(char *ret_bin_dir, char *ret_lib_dir);
 enum { TOW_CLI_FOLDER_MAX = 80 }; /* "/sock" behind it must fit sockaddr_un's 108 bytes */
 int tow_cli_make_folder(char ret_folder[TOW_CLI_FOLDER_MAX]);
 
-/* Walks flags: the next of `argv`, "-s"/"--server" style. */
+/* Walks the flags of `argv`. */
 struct tow_flags {
+    const struct tow_command *command;
     int argc;
     char **argv;
-    int at; /* next word to look at */
+    int at;          /* next word to look at; begins with 1 */
+    int words;       /* so many words that are no flags were found: argv[1] and on */
+    int code;        /* at TOW_FLAG_STOP: the exit code */
+    bool words_only; /* "--" was seen */
 };
-/* True if the next word is this flag; then *ret_value is its value (NULL ret_value: it has none)
- * and the walk has moved on. A missing value: *ret_value is NULL. */
-bool tow_flags_take(struct tow_flags *flags, const char *letter, const char *name,
-                    const char **ret_value);
+enum { TOW_FLAG_END = -1, TOW_FLAG_STOP = -2 };
+/* The key of the next flag, with its value, or NULL if it takes none. TOW_FLAG_END: there is none;
+ * where the command leads a program's command line, that begins at argv[at]. TOW_FLAG_STOP: help
+ * was wanted, or a flag is wrong; it was said. */
+int tow_flags_next(struct tow_flags *flags, const char **ret_value);
+/* False, and it is said, if there were words. */
+bool tow_flags_no_words(const struct tow_flags *flags);
+/* The flag that `word` names ("-s", "-sVALUE", "--server", "--server=VALUE"), or NULL. */
+const struct tow_flag *tow_flags_find(const struct tow_flag *known, const char *word);
+/* Whether the next word is not the value of this one. */
+bool tow_flags_stands_alone(const struct tow_flag *flag, const char *word);
+
+/* Looks at all variables of the environment that Towline reads, and says each mistake. The number
+ * of TOW_VARIABLE_WRONG. */
+enum tow_variable_mistake {
+    TOW_VARIABLE_WRONG,   /* its value is not understood, or cannot be written */
+    TOW_VARIABLE_LOGS,    /* the same, and the log of every program says it */
+    TOW_VARIABLE_UNKNOWN, /* there is none of that name, but a similar one */
+};
+typedef void tow_environment_said(void *user, enum tow_variable_mistake mistake, const char *why);
+int tow_environment_check(tow_environment_said *said, void *user);
 
 /* Chooses in the order of the manual: `flag` (may be NULL), TOWLINE_SERVER, the config files, the
  * default socket if it answers. Where a server is reached through ssh, that is started (tunnel.h).
@@ -59,11 +100,12 @@ bool tow_flags_take(struct tow_flags *flags, const char *letter, const char *nam
 enum { TOW_CLI_ADDRESS_MAX = TOW_SERVERS_TEXT_MAX };
 int tow_choose_server(const char *flag, char *ret_address, char *why, size_t why_size);
 
-/* The whole of a subcommand that asks servers: takes -s and --json, gets each server's report
- * within 5 s, prints it or has it shown. The exit code. */
+/* The whole of a subcommand that asks servers: takes -s and --json (tow_ask_flags), gets each
+ * server's report within 5 s, prints it or has it shown. The exit code. */
 struct tow_json_doc;
 typedef void tow_ask_show(const char *address, const struct tow_json_doc *report);
-int tow_ask_main(int argc, char **argv, tow_ask_show *show);
+extern const struct tow_flag tow_ask_flags[];
+int tow_ask_main(const struct tow_command *command, int argc, char **argv, tow_ask_show *show);
 
 /* "1.5 GiB", "12 KiB", "17 B". */
 const char *tow_cli_bytes(double bytes, char text[16]);

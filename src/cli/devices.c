@@ -11,7 +11,8 @@ static void devices_show(const char *address, const struct tow_json_doc *doc)
     const struct tow_json_value *root = doc->values;
     const struct tow_json_value *devices = tow_json_member(doc, root, "devices");
     const char *failure = tow_json_text(doc, root, "failure");
-    printf("%s: %s\n", address, tow_json_text(doc, root, "description"));
+    printf("%s%s%s: %s\n", tow_cli_colour(stdout, TOW_BOLD), address,
+           tow_cli_colour(stdout, TOW_PLAIN), tow_json_text(doc, root, "description"));
     const struct tow_json_value *device = NULL;
     int count = 0;
     while ((device = tow_json_next(doc, devices, device)) != NULL) {
@@ -32,7 +33,7 @@ static void devices_show(const char *address, const struct tow_json_doc *doc)
 
 static int devices_main(int argc, char **argv)
 {
-    return tow_ask_main(argc, argv, devices_show);
+    return tow_ask_main(&tow_command_devices, argc, argv, devices_show);
 }
 
 const struct tow_command tow_command_devices = {
@@ -44,5 +45,6 @@ const struct tow_command tow_command_devices = {
             "  towline devices -s tcp://one:4837,tcp://two:4837\n"
             "\n"
             "Without -s: TOWLINE_SERVER, then the config file, then this machine's own socket.\n",
+    .flags = tow_ask_flags,
     .run = devices_main,
 };

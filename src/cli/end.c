@@ -56,16 +56,26 @@ static bool read_number(const char *word, uint64_t *ret_number)
     return errno == 0 && *end == '\0' && word[0] >= '0' && word[0] <= '9';
 }
 
+static const struct tow_flag end_flags[] = {
+    {"-s", "--server", "ADDRESS", 's'},
+    {NULL, NULL, NULL, 0},
+};
+
 static int end_main(int argc, char **argv)
 {
-    struct tow_flags flags = {argc, argv, 1};
-    const char *server = NULL;
+    struct tow_flags flags = {.command = &tow_command_end, .argc = argc, .argv = argv, .at = 1};
+    const char *server = NULL, *value;
+    int key;
     char addresses[TOW_CLI_ADDRESS_MAX], why[TOW_WHY_MAX];
     uint64_t number = 0;
-    while (tow_flags_take(&flags, "-s", "--server", &server) && server != NULL) {
+    while ((key = tow_flags_next(&flags, &value)) > 0) {
+        server = value;
     }
-    bool good = flags.at < argc;
-    for (int i = flags.at; i < argc; i++) {
+    if (key == TOW_FLAG_STOP) {
+        return flags.code;
+    }
+    bool good = flags.words > 0;
+    for (int i = 1; i <= flags.words; i++) {
         good &= read_number(argv[i], &number);
     }
     if (!good) {
@@ -79,7 +89,7 @@ static int end_main(int argc, char **argv)
         return TOW_EXIT_FAILED;
     }
     int code = 0;
-    for (int i = flags.at; i < argc; i++) {
+    for (int i = 1; i <= flags.words; i++) {
         read_number(argv[i], &number);
         int one = end_one(addresses, number);
         code = one != 0 ? one : code;
@@ -103,5 +113,6 @@ const struct tow_command tow_command_end = {
             "TCP nobody is\n"
             "known. You may end your own sessions, root and the user who runs the server all.\n"
             "Without -s: TOWLINE_SERVER, then the config file, then this machine's own socket.\n",
+    .flags = end_flags,
     .run = end_main,
 };

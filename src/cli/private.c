@@ -17,13 +17,32 @@
 
 enum {
     READY_FD = 3,
+    SETTING_MAX = 256,
 };
 /* The real driver starts within a few seconds, even on a machine with many GPUs. */
 #define READY_NS (60 * TOW_TIME_S)
 
-static void run_child(const char *bin_dir, const char *device, const char *dir, int ready,
-                      pid_t program)
+/* What run_child() hands on. */
+struct private_order {
+    const char *bin_dir, *device;
+    const struct tow_private_setting *settings;
+    unsigned setting_count;
+};
+
+/* The command line of towlined, from args[first] on. */
+static void write_settings(const struct private_order *order, char **args, unsigned first,
+                           char texts[TOW_PRIVATE_SETTINGS_MAX][SETTING_MAX])
 {
+    for (unsigned i = 0; i < order->setting_count && i < TOW_PRIVATE_SETTINGS_MAX; i++) {
+        snprintf(texts[i], SETTING_MAX, "%s=%s", order->settings[i].flag, order->settings[i].value);
+        args[first + i] = texts[i];
+    }
+}
+
+static void run_child(const struct private_order *order, const char *dir, int ready, pid_t program)
+{
+    const char *bin_dir = order->bin_dir, *device = order->device;
+    static char texts[TOW_PRIVATE_SETTINGS_MAX][SETTING_MAX];
     char path[4096], dir_flag[TOW_CLI_FOLDER_MAX + 32], pid_flag[32], device_flag[4096];
     snprintf(path, sizeof path, "%s/towlined", bin_dir);
     snprintf(dir_flag, sizeof dir_flag, "--private-dir=%s", dir);
@@ -47,11 +66,12 @@ static void run_child(const char *bin_dir, const char *device, const char *dir, 
     for (int number = 1; number < 32; number++) {
         signal(number, SIG_DFL);
     }
-    char *args[8] = {(char *)"towlined", dir_flag, pid_flag, (char *)"--ready-fd=3",
-                     (char *)"--idle-workers=0"};
+    char *args[TOW_PRIVATE_SETTINGS_MAX + 8] = {(char *)"towlined", dir_flag, pid_flag,
+                                                (char *)"--ready-fd=3", (char *)"--idle-workers=0"};
     if (device != NULL) {
         args[5] = device_flag;
     }
+    write_settings(order, args, device != NULL ? 6 : 5, texts);
     unsetenv("TOWLINE_TOKEN"); /* for servers of others */
     unsetenv("TOWLINE_TOKEN_FILE");
     execv(path, args);
@@ -88,9 +108,10 @@ static int read_ready(int fd, char *line, size_t size)
     return 0;
 }
 
-int tow_private_start(const char *bin_dir, const char *device, char *ret_address,
-                      size_t address_size, char *ret_serves, size_t serves_size, char *why,
-                      size_t why_size)
+int tow_private_start(const char *bin_dir, const char *device,
+                      const struct tow_private_setting *settings, unsigned setting_count,
+                      char *ret_address, size_t address_size, char *ret_serves, size_t serves_size,
+                      char *why, size_t why_size)
 {
     char dir[TOW_CLI_FOLDER_MAX];
     int error = tow_cli_make_folder(dir);
@@ -105,12 +126,13 @@ int tow_private_start(const char *bin_dir, const char *device, char *ret_address
         rmdir(dir);
         return -EIO;
     }
+    struct private_order order = {bin_dir, device, settings, setting_count};
     pid_t program = getpid();
     /* Forked twice: the program must not find a child that it does not know of. */
     pid_t middle = fork();
     if (middle == 0) {
         if (fork() == 0) {
-            run_child(bin_dir, device, dir, ready[1], program);
+            run_child(&order, dir, ready[1], program);
         }
         _exit(0);
     }

@@ -124,90 +124,167 @@ static int check_servers(const char *servers)
     return 0;
 }
 
-static int start_private(const char *bin_dir, const char *device, bool quiet, char *address,
+/* What the command line asks for. */
+struct run_order {
+    const char *server, *device;
+    struct tow_private_setting soft[TOW_PRIVATE_SETTINGS_MAX]; /* of the software GPU */
+    unsigned soft_count;
+    bool quiet, unchecked;
+    bool in_process; /* the server is inside the program */
+};
+
+static int start_private(const char *bin_dir, const struct run_order *order, char *address,
                          size_t address_size)
 {
     char serves[512], why[TOW_WHY_MAX];
-    int error = tow_private_start(bin_dir, device, address, address_size, serves, sizeof serves,
-                                  why, sizeof why);
+    const char *device = order->device;
+    int error = tow_private_start(bin_dir, device, order->soft, order->soft_count, address,
+                                  address_size, serves, sizeof serves, why, sizeof why);
     if (error < 0) {
         tow_cli_say("%s", why);
         return error;
     }
-    if (!quiet) {
+    if (!order->quiet && device == NULL) {
         bool soft = strncmp(serves, "soft", 4) == 0;
-        bool dry = device != NULL && strcmp(device, "dry") == 0;
-        tow_cli_say("no server was named: a private one serves this program with %s",
-                    dry    ? "a GPU whose kernels do nothing: its results are wrong"
-                    : soft ? "the software GPU"
-                           : "this machine's own GPU");
+        tow_cli_tell("no server was named: a private one serves this program with %s",
+                     soft ? "the software GPU" : "this machine's own GPU");
     }
     return 0;
 }
 
-static int run_main(int argc, char **argv)
+enum { KEY_SOFT = 256 }; /* and those after it */
+
+static const struct tow_flag run_flags[] = {
+    {"-s", "--server", "ADDRESS", 's'},
+    {"-d", "--device", "WHAT", 'd'},
+    {"-q", "--quiet", NULL, 'q'},
+    {NULL, "--no-check", NULL, 'n'},
+    {NULL, "--soft-devices", "N", KEY_SOFT},
+    {NULL, "--soft-memory", "SIZE", KEY_SOFT + 1},
+    {NULL, "--soft-capability", "X.Y", KEY_SOFT + 2},
+    {NULL, "--soft-threads", "N", KEY_SOFT + 3},
+    {NULL, "--soft-strict", "0|1", KEY_SOFT + 4},
+    {NULL, NULL, NULL, 0},
+};
+
+static const char *run_flag_name(int key)
 {
-    struct tow_flags flags = {argc, argv, 1};
-    const char *server = NULL, *device = NULL;
-    bool quiet = false, check = true;
-    while (flags.at < argc && argv[flags.at][0] == '-' && strcmp(argv[flags.at], "--") != 0) {
-        if (tow_flags_take(&flags, "-s", "--server", &server) && server != NULL) {
-            continue;
-        }
-        if (tow_flags_take(&flags, "-d", "--device", &device) && device != NULL) {
-            continue;
-        }
-        if (tow_flags_take(&flags, "-q", "--quiet", NULL)) {
-            quiet = true;
-            continue;
-        }
-        if (tow_flags_take(&flags, NULL, "--no-check", NULL)) {
-            check = false;
-            continue;
-        }
-        tow_cli_say("its flags are not understood; see towline run --help");
-        return TOW_EXIT_USAGE;
+    const struct tow_flag *flag = run_flags;
+    while (flag->key != key) {
+        flag++;
     }
-    if (flags.at < argc && strcmp(argv[flags.at], "--") == 0) {
-        flags.at++;
+    return flag->name;
+}
+
+/* Do these flags go together? */
+static int check_order(struct run_order *order)
+{
+    order->in_process = order->server != NULL && strncmp(order->server, "self:", 5) == 0;
+    const char *setting = order->soft_count > 0 ? order->soft[0].flag : NULL;
+    if (order->server != NULL && order->device != NULL && !order->in_process) {
+        tow_cli_say("the server that -s names decides on its device; use either -s or --device");
+        return -EINVAL;
+    }
+    if (setting != NULL && order->server != NULL) {
+        tow_cli_say(order->in_process
+                        ? "write settings into the address, as -s self:%s=VALUE"
+                        : "the server that -s names has its own %s; use either -s or --%s",
+                    setting + 2, setting + 2);
+        return -EINVAL;
+    }
+    if (setting != NULL && order->device == NULL) {
+        order->device = "soft";
+    }
+    if (setting != NULL && strcmp(order->device, "soft") != 0 &&
+        strcmp(order->device, "dry") != 0) {
+        tow_cli_say("%s is a setting of the software GPU; write --device soft with it", setting);
+        return -EINVAL;
+    }
+    return 0;
+}
+
+/* 0 and where the program begins, or -EINVAL (or, of help, -ECANCELED) and the exit code. */
+static int take_order(int argc, char **argv, struct run_order *order, int *ret_at)
+{
+    struct tow_flags flags = {.command = &tow_command_run, .argc = argc, .argv = argv, .at = 1};
+    const char *value;
+    int key;
+    while ((key = tow_flags_next(&flags, &value)) > 0) {
+        order->server = key == 's' ? value : order->server;
+        order->device = key == 'd' ? value : order->device;
+        order->quiet |= key == 'q';
+        order->unchecked |= key == 'n';
+        if (key >= KEY_SOFT && order->soft_count < TOW_PRIVATE_SETTINGS_MAX) {
+            order->soft[order->soft_count++] =
+                (struct tow_private_setting){run_flag_name(key), value};
+        }
+    }
+    *ret_at = key == TOW_FLAG_STOP ? flags.code : TOW_EXIT_USAGE;
+    if (key == TOW_FLAG_STOP) {
+        return -ECANCELED;
     }
     if (flags.at >= argc) {
         tow_cli_say("say which program: towline run -- PROGRAM ARGUMENTS");
+        return -EINVAL;
+    }
+    int error = check_order(order);
+    *ret_at = error == 0 ? flags.at : *ret_at;
+    return error;
+}
+
+static void say_mistake(void *user, enum tow_variable_mistake mistake, const char *why)
+{
+    (void)user;
+    if (mistake == TOW_VARIABLE_WRONG) {
+        tow_cli_say("%s (the program was not started)", why);
+    } else if (mistake == TOW_VARIABLE_UNKNOWN) {
+        tow_cli_tell("%s", why);
+    }
+}
+
+/* The server of this program: it answers, or was started. 0, or it was said what is wrong. */
+static int find_server(const char *bin_dir, const struct run_order *order, char *ret_address)
+{
+    char why[TOW_WHY_MAX];
+    /* A device asks for a server of one's own. */
+    int choice = order->device != NULL && !order->in_process
+                     ? TOW_CHOICE_NONE
+                     : tow_choose_server(order->server, ret_address, why, sizeof why);
+    if (choice < 0) {
+        tow_cli_say("%s", why);
+        return choice;
+    }
+    if (order->in_process && order->device != NULL) {
+        setenv("TOWLINE_DEVICE", order->device, 1);
+    }
+    if (choice == TOW_CHOICE_NONE) {
+        return start_private(bin_dir, order, ret_address, TOW_CLI_ADDRESS_MAX);
+    }
+    return order->unchecked ? 0 : check_servers(ret_address);
+}
+
+static int run_main(int argc, char **argv)
+{
+    struct run_order order = {.quiet = false};
+    int at = 0;
+    if (take_order(argc, argv, &order, &at) < 0) {
+        return at;
+    }
+    if (tow_environment_check(say_mistake, NULL) > 0) {
         return TOW_EXIT_USAGE;
     }
-    char **program = argv + flags.at;
-    bool in_process = server != NULL && strncmp(server, "self:", 5) == 0;
-    if (server != NULL && device != NULL && !in_process) {
-        tow_cli_say("the server that -s names decides on its device; use either -s or --device");
-        return TOW_EXIT_USAGE;
-    }
+    char **program = argv + at;
     int code = check_program(program[0]);
     if (code != 0) {
         return code;
     }
-    char bin_dir[PATH_MAX], lib_dir[PATH_MAX];
+    char bin_dir[PATH_MAX], lib_dir[PATH_MAX], address[TOW_CLI_ADDRESS_MAX];
     if (tow_cli_find_folders(bin_dir, lib_dir) < 0) {
         tow_cli_say("Towline's libcuda.so.1 is not beside this program; build it with make, or "
                     "install it again");
         return TOW_EXIT_FAILED;
     }
-    char address[TOW_CLI_ADDRESS_MAX], why[TOW_WHY_MAX];
-    /* A device asks for a server of one's own. */
-    int choice = device != NULL && !in_process
-                     ? TOW_CHOICE_NONE
-                     : tow_choose_server(server, address, why, sizeof why);
-    if (choice < 0) {
-        tow_cli_say("%s", why);
-        return TOW_EXIT_FAILED;
-    }
-    if (in_process && device != NULL) {
-        setenv("TOWLINE_DEVICE", device, 1);
-    }
-    if (choice == TOW_CHOICE_NONE &&
-        start_private(bin_dir, device, quiet || device != NULL, address, sizeof address) < 0) {
-        return TOW_EXIT_FAILED;
-    }
-    if (choice != TOW_CHOICE_NONE && check && check_servers(address) < 0) {
+    if (find_server(bin_dir, &order, address) < 0) {
         return TOW_EXIT_FAILED;
     }
     if (set_environment(lib_dir, address) != 0) {
@@ -233,6 +310,7 @@ const struct tow_command tow_command_run = {
         "  towline run -s /run/towline.sock -- ./app       of a server on this machine\n"
         "  towline run -- ./app                            whatever there is, see below\n"
         "  towline run --device soft -- ./app              the software GPU\n"
+        "  towline run --soft-memory 1G -- ./app           the same, with 1 GiB of memory\n"
         "\n"
         "  -s, --server ADDRESS   HOST, HOST:PORT (tcp://HOST:PORT), /PATH of a socket "
         "(unix:///PATH, by shared\n"
@@ -249,6 +327,11 @@ const struct tow_command tow_command_run = {
         "  -d, --device WHAT      a private server for this program: cuda, soft, dry (kernels do "
         "nothing), or\n"
         "                         a driver library's path\n"
+        "  --soft-devices N       how many software GPUs; this and the next imply --device soft\n"
+        "  --soft-memory SIZE     memory of each, for example 4G\n"
+        "  --soft-capability X.Y  compute capability that they report\n"
+        "  --soft-threads N       threads that run their kernels\n"
+        "  --soft-strict 0|1      1: calls wait wherever NVIDIA's driver may, for tests\n"
         "  -q, --quiet            do not say that a private server was started\n"
         "\n"
         "Which server: -s, then the variable TOWLINE_SERVER, then `server = ADDRESS` in\n"
@@ -264,5 +347,7 @@ const struct tow_command tow_command_run = {
         "look inside:\n"
         "TOWLINE_LOG=info, TOWLINE_TRACE=FILE (every call), TOWLINE_STATS=FILE (counts, at "
         "exit).\n",
+    .flags = run_flags,
+    .leads = true,
     .run = run_main,
 };

@@ -42,7 +42,8 @@ static void status_show(const char *address, const struct tow_json_doc *doc)
     const struct tow_json_value *sessions = tow_json_member(doc, root, "sessions");
     const char *failure = tow_json_text(doc, root, "failure");
     char age[16];
-    printf("%s: towlined %s, up %s, %s (%s)\n", address, tow_json_text(doc, root, "version"),
+    printf("%s%s%s: towlined %s, up %s, %s (%s)\n", tow_cli_colour(stdout, TOW_BOLD), address,
+           tow_cli_colour(stdout, TOW_PLAIN), tow_json_text(doc, root, "version"),
            tow_cli_age(tow_json_number(doc, root, "uptime_s"), age),
            tow_json_text(doc, root, "description"), tow_json_text(doc, root, "backend"));
     if (failure[0] != '\0') {
@@ -69,9 +70,10 @@ static void status_show(const char *address, const struct tow_json_doc *doc)
     bool head = false;
     while ((session = tow_json_next(doc, sessions, session)) != NULL) {
         if (!head) {
-            printf("\n%8s  %-20s %-20s %-10s %-24s %4s %10s %10s %10s %10s %8s %12s  %s\n",
-                   "SESSION", "CLIENT", "TENANT", "CLASS", "FROM", "GPU", "MEMORY", "CALLS", "IN",
-                   "OUT", "AGE", "THREADS", "HOST MEMORY");
+            printf("\n%s%8s  %-20s %-20s %-10s %-24s %4s %10s %10s %10s %10s %8s %12s  %s%s\n",
+                   tow_cli_colour(stdout, TOW_BOLD), "SESSION", "CLIENT", "TENANT", "CLASS", "FROM",
+                   "GPU", "MEMORY", "CALLS", "IN", "OUT", "AGE", "THREADS", "HOST MEMORY",
+                   tow_cli_colour(stdout, TOW_PLAIN));
             head = true;
         }
         char memory[16], in[16], out[16], gpu[16] = "-";
@@ -103,7 +105,7 @@ static void status_show(const char *address, const struct tow_json_doc *doc)
 
 static int status_main(int argc, char **argv)
 {
-    return tow_ask_main(argc, argv, status_show);
+    return tow_ask_main(&tow_command_status, argc, argv, status_show);
 }
 
 const struct tow_command tow_command_status = {
@@ -127,5 +129,6 @@ const struct tow_command tow_command_status = {
         "see all,\n"
         "through a unix socket.\n"
         "Without -s: TOWLINE_SERVER, then the config file, then this machine's own socket.\n",
+    .flags = tow_ask_flags,
     .run = status_main,
 };

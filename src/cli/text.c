@@ -1,47 +1,58 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What all subcommands share: messages, flags, sizes and ages as people read them. */
+/* What all subcommands share: messages, colours, sizes and ages as people read them. */
 #include "cli/cli.h"
 
 #include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
-void tow_cli_say(const char *format, ...)
+const char *tow_cli_colour(FILE *out, enum tow_colour colour)
+{
+    static const char *const codes[] = {"\033[0m", "\033[1m", "\033[1;31m", "\033[32m", "\033[33m"};
+    const char *unwanted = getenv("NO_COLOR"), *terminal = getenv("TERM");
+    bool plain = (unwanted != NULL && unwanted[0] != '\0') || terminal == NULL ||
+                 strcmp(terminal, "dumb") == 0 || !isatty(fileno(out));
+    return plain ? "" : codes[colour];
+}
+
+static void text_say(enum tow_colour colour, const char *format, va_list args)
 {
     char line[2048];
-    va_list args;
-    va_start(args, format);
     vsnprintf(line, sizeof line, format, args);
-    va_end(args);
     size_t length = strlen(line);
     for (char *at = line; *at != '\0'; at++) {
         /* A server's sentence may be in it: that moves no cursor. */
         *at = (unsigned char)*at < ' ' || *at == 0x7f ? ' ' : *at;
     }
-    fprintf(stderr, "towline: %s%s\n", line, length > 0 && line[length - 1] == '.' ? "" : ".");
+    bool ended = length > 0 && strchr(".?", line[length - 1]) != NULL;
+    fprintf(stderr, "%stowline:%s %s%s\n", tow_cli_colour(stderr, colour),
+            tow_cli_colour(stderr, TOW_PLAIN), line, ended ? "" : ".");
 }
 
-bool tow_flags_take(struct tow_flags *flags, const char *letter, const char *name,
-                    const char **ret_value)
+void tow_cli_say(const char *format, ...)
 {
-    if (flags->at >= flags->argc) {
-        return false;
-    }
-    const char *word = flags->argv[flags->at];
-    size_t length = strlen(name);
-    if (ret_value != NULL && strncmp(word, name, length) == 0 && word[length] == '=') {
-        *ret_value = word + length + 1;
-        flags->at++;
-        return true;
-    }
-    if (strcmp(word, name) != 0 && (letter == NULL || strcmp(word, letter) != 0)) {
-        return false;
-    }
-    flags->at++;
-    if (ret_value != NULL) {
-        *ret_value = flags->at < flags->argc ? flags->argv[flags->at++] : NULL;
-    }
-    return true;
+    va_list args;
+    va_start(args, format);
+    text_say(TOW_RED, format, args);
+    va_end(args);
+}
+
+void tow_cli_tell(const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    text_say(TOW_BOLD, format, args);
+    va_end(args);
+}
+
+/* The first line says how it is written. */
+void tow_cli_help(const struct tow_command *command)
+{
+    size_t first = strcspn(command->help, "\n");
+    printf("%s%.*s%s%s", tow_cli_colour(stdout, TOW_BOLD), (int)first, command->help,
+           tow_cli_colour(stdout, TOW_PLAIN), command->help + first);
 }
 
 const char *tow_cli_bytes(double bytes, char text[16])

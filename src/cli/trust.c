@@ -124,27 +124,36 @@ static int trust_one(const struct trust_order *order)
     return 0;
 }
 
+static const struct tow_flag trust_flags[] = {
+    {NULL, "--replace", NULL, 'r'},
+    {NULL, NULL, NULL, 0},
+};
+
 static int trust_main(int argc, char **argv)
 {
-    struct tow_flags flags = {argc, argv, 1};
+    struct tow_flags flags = {.command = &tow_command_trust, .argc = argc, .argv = argv, .at = 1};
+    const char *value;
+    int key;
     struct trust_order order = {.names = false};
     char why[TOW_WHY_MAX];
-    while (tow_flags_take(&flags, NULL, "--replace", NULL)) {
+    while ((key = tow_flags_next(&flags, &value)) > 0) {
         order.replaces = true;
     }
-    int words = argc - flags.at;
-    if (words < 1 || words > 2 || argv[flags.at][0] == '-') {
+    if (key == TOW_FLAG_STOP) {
+        return flags.code;
+    }
+    if (flags.words < 1 || flags.words > 2) {
         tow_cli_say("name one address: towline trust tls://HOST:PORT; see towline trust --help");
         return TOW_EXIT_USAGE;
     }
-    if (tow_address_read(argv[flags.at], order.address, why, sizeof why) < 0) {
+    if (tow_address_read(argv[1], order.address, why, sizeof why) < 0) {
         tow_cli_say("%s", why);
         return TOW_EXIT_USAGE;
     }
-    order.names = words == 2;
-    if (order.names && tow_tls_print_read(argv[flags.at + 1], &order.named) < 0) {
+    order.names = flags.words == 2;
+    if (order.names && tow_tls_print_read(argv[2], &order.named) < 0) {
         tow_cli_say("%s is no key; write it as the server's log does: sha256: and 64 digits",
-                    argv[flags.at + 1]);
+                    argv[2]);
         return TOW_EXIT_USAGE;
     }
     return trust_one(&order);
@@ -170,5 +179,6 @@ const struct tow_command tow_command_trust = {
             "again without --replace and, in a script, the key. Where TOWLINE_TLS_CA names a file "
             "of\n"
             "authorities, their certificates decide instead.\n",
+    .flags = trust_flags,
     .run = trust_main,
 };

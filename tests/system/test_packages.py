@@ -123,7 +123,7 @@ def flags_of_sources():
     taken = {}
     for path in sorted((t.ROOT / "src" / "cli").glob("*.c")):
         taken[path.stem] = {(letter.strip('"'), name) for letter, name in re.findall(
-            r'tow_flags_take\(&flags, (NULL|"-\w"), "(--[\w-]+)"', path.read_text())}
+            r'\{(NULL|"-\w"), "(--[\w-]+)", ', path.read_text())}
     return {**taken, "devices": taken["ask"], "status": taken["ask"]}
 
 
@@ -158,7 +158,8 @@ def completions_know_values_and_where_the_program_begins():
         ("run", "-s", ""): ["!files"],
         ("run", "-s", "gpuhost", "./program", "-d", ""): ["!command 4"],
         ("bench", "--plot", ""): ["!files"],
-        ("version", ""): [],
+        ("version", ""): ["--json"],
+        ("help", "ver"): ["run", "devices", "status", "end", "trust", "bench", "version", "help"],
         ("there-is-none", ""): [],
     }.items():
         t.equal(offered(t.TOWLINE, *words), wanted, f"after {words}")
