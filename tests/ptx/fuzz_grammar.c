@@ -116,6 +116,12 @@ static const char *const templates[] = {
     "u32 $C, $w, $C;",
     "red.async.relaxed.cluster.shared::cluster.mbarrier::complete_tx::bytes.add.u64 $C, $l, $B;",
     /* clusters */
+    "clusterlaunchcontrol.try_cancel.async.mbarrier::complete_tx::bytes<|.multicast::cluster::all>."
+    "b128 $A, $A;",
+    "clusterlaunchcontrol.try_cancel.async.shared::cta.mbarrier::complete_tx::bytes.b128 $S, $B;",
+    "clusterlaunchcontrol.query_cancel.is_canceled.pred.b128 $p, $q;",
+    "clusterlaunchcontrol.query_cancel.get_first_ctaid<::x.b32|::y.b32|::z.b32>.b128 $w, $q;",
+    "clusterlaunchcontrol.query_cancel.get_first_ctaid.v4.b32.b128 $4, $q;",
     "mapa.shared::cluster.u32 $w, %r<3|4|5>, $W;",
     "mapa.u64 $l, %d3, $W;",
     "mapa.shared::cluster.u64 $l, $L, $W;",

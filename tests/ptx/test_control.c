@@ -607,6 +607,50 @@ static void stores_to_another_block_are_counted(void **state)
     machine_unload(&m);
 }
 
+/* A persistent kernel's loop: the answer comes, with its bytes counted, and it is always no. */
+static void no_cluster_is_cancelled(void **state)
+{
+    static const char *const asks[] = {
+        /* each block for itself; the first one for all */
+        "clusterlaunchcontrol.try_cancel.async.shared::cta.mbarrier::complete_tx::bytes.b128 "
+        "[answer], [bar];",
+        "@%p0 clusterlaunchcontrol.try_cancel.async.mbarrier::complete_tx::bytes."
+        "multicast::cluster::all.b128 [%d3], [%d4];"};
+    static const char before[] =
+        REGS ".reg .b128 %q; mov.u32 %r1, %cluster_ctarank; setp.eq.u32 %p0, %r1, 0;\n"
+             "mbarrier.init.shared.b64 [bar], 1; st.shared.u32 [answer], -1;\n"
+             "mbarrier.arrive.expect_tx.shared.b64 _, [bar], 16;\n"
+             "barrier.cluster.arrive; barrier.cluster.wait;\n"
+             "mov.u64 %d1, answer; mov.u64 %d2, bar; cvta.shared.u64 %d3, %d1;\n"
+             "cvta.shared.u64 %d4, %d2;\n";
+    static const char behind[] =
+        "WAIT: mbarrier.try_wait.parity.shared.b64 %p1, [bar], 0; @!%p1 bra WAIT;\n"
+        "ld.shared.b128 %q, [answer]; mov.u32 %r0, 1000;\n"
+        "clusterlaunchcontrol.query_cancel.is_canceled.pred.b128 %p2, %q;\n"
+        "@%p2 clusterlaunchcontrol.query_cancel.get_first_ctaid::x.b32.b128 %r0, %q;\n"
+        "@%p2 clusterlaunchcontrol.query_cancel.get_first_ctaid.v4.b32.b128 {%r3, %r4, %r5, _}, "
+        "%q;\n"
+        "ld.shared.u32 %r6, [answer]; add.u32 %r0, %r0, %r6;\n"
+        "barrier.cluster.arrive; barrier.cluster.wait;" STORE_R0;
+    (void)state;
+    for (unsigned i = 0; i < 2; i++) {
+        char body[4096];
+        snprintf(body, sizeof body, "%s%s%s", before, asks[i], behind);
+        machine_load(
+            &m, machine_wrap(".shared .align 8 .b64 bar; .shared .align 16 .b8 answer[16];", body),
+            true);
+        uint32_t *out = machine_alloc(&m, 8);
+        uint64_t args[1] = {ARG(out)};
+        m.cluster[0] = 2;
+        if (machine_run1(&m, "k", 2, 1, args, 1)) {
+            fail_msg("%s", m.fault.message);
+        }
+        assert_int_equal(out[0], 1000);
+        assert_int_equal(out[1], 1000);
+        machine_unload(&m);
+    }
+}
+
 static void async_copies_arrive(void **state)
 {
     (void)state;
@@ -657,6 +701,7 @@ int main(void)
         cmocka_unit_test(clusters_share_memory),
         cmocka_unit_test(mbarriers_count_arrivals_and_bytes),
         cmocka_unit_test(stores_to_another_block_are_counted),
+        cmocka_unit_test(no_cluster_is_cancelled),
         cmocka_unit_test(async_copies_arrive),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -734,6 +734,113 @@ int tow_ptx_decode_remote(struct tow_ptx_decoder *dec)
     return tow_ptx_emit(dec, &op);
 }
 
+/* ---- clusterlaunchcontrol: a block asks for the work of one that has not begun ---- */
+
+/* All blocks are on their way, so that no cluster is ever cancelled. An answer of zeroes says so.
+ */
+OP(decode_async_try_cancel)
+{
+    static const uint8_t no[16];
+    const struct bulk_form *form = o->ext;
+    uint32_t blocks = o->imm && w->block->cluster ? w->block->cluster->count : 0;
+    FOR_LANES(l, w->exec)
+    {
+        uint64_t to = as_generic(form->to_space, row_value(w, form->to, form->to_kind, l) +
+                                                     (uint64_t)form->to_offset);
+        uint64_t barrier =
+            as_generic(form->to_space, row_value(w, form->barrier, form->barrier_kind, l) +
+                                           (uint64_t)form->barrier_offset);
+        if (to & 15) {
+            return tow_ptx_fault(w, o, TOW_PTX_FAULT_MISALIGNED, l, to,
+                                 "an answer of 16 bytes at a misaligned address");
+        }
+        uint64_t inside = (1ull << SHARED_RANK_SHIFT) - 1;
+        for (uint32_t rank = 0; rank < blocks; rank++) {
+            uint64_t base = WINDOW_SHARED + ((uint64_t)(rank + 1) << SHARED_RANK_SHIFT);
+            if (!bulk_one(w, o, form, l, base + (to & inside), no, sizeof no,
+                          base + (barrier & inside))) {
+                return HALT;
+            }
+        }
+        if (blocks == 0 && !bulk_one(w, o, form, l, to, no, sizeof no, barrier)) {
+            return HALT;
+        }
+    }
+    return o + 1;
+}
+
+OP(decode_async_cancelled)
+{
+    const uint64_t *a = tow_ptx_row(w, o->a);
+    uint32_t m = 0;
+    for (unsigned l = 0; l < LANES; l++) {
+        m |= (uint32_t)(a[l] & 1u) << l;
+    }
+    tow_ptx_set_pred(w, o->d, m);
+    return o + 1;
+}
+
+OP1(decode_async_first_block, uint32_t, uint64_t, a >> 32) /* of none: 0 */
+
+/* clusterlaunchcontrol.query_cancel.is_canceled.pred.b128 p, answer
+ * clusterlaunchcontrol.query_cancel.get_first_ctaid{::x|y|z}.b32.b128 d, answer; .v4 {x, y, z, _}
+ */
+static int decode_query_cancel(struct tow_ptx_decoder *dec)
+{
+    const struct tow_ptx_insn *insn = dec->insn;
+    bool asks = tow_ptx_has_mod(dec, "is_canceled");
+    if (!asks && strncmp(insn->mods[1], "get_first_ctaid", 15) != 0) {
+        return tow_ptx_unsupported(dec);
+    }
+    struct tow_ptx_op op = {.run = asks ? decode_async_cancelled : decode_async_first_block};
+    int error = tow_ptx_want_operands(dec, 2, 2);
+    if (error || (error = tow_ptx_source(dec, &insn->operands[1], 'q', &op.a))) {
+        return error;
+    }
+    const struct tow_ptx_operand *d = &insn->operands[0];
+    bool vector = tow_ptx_has_mod(dec, "v4");
+    if (vector && (d->kind != OPD_VECTOR || d->count != 4)) {
+        return tow_ptx_bad(dec, "the destination must have four elements");
+    }
+    for (unsigned i = 0; i < (vector ? 4u : 1u); i++) {
+        if ((error = tow_ptx_dest(dec, vector ? &d->children[i] : d, asks ? 'p' : 'w', &op.d)) ||
+            (error = tow_ptx_emit(dec, &op))) {
+            return error;
+        }
+    }
+    return 0;
+}
+
+/* clusterlaunchcontrol.try_cancel.async{.shared::cta}.mbarrier::complete_tx::bytes
+ *     {.multicast::cluster::all}.b128 [answer], [mbar] */
+static int decode_cancel(struct tow_ptx_decoder *dec)
+{
+    const struct tow_ptx_insn *insn = dec->insn;
+    if (insn->mod_count < 2 || strcmp(insn->mods[0], "try_cancel") != 0) {
+        return insn->mod_count > 1 && strcmp(insn->mods[0], "query_cancel") == 0
+                   ? decode_query_cancel(dec)
+                   : tow_ptx_unsupported(dec);
+    }
+    struct bulk_form *form = tow_ptx_keep(dec, sizeof *form);
+    if (!form) {
+        return tow_ptx_dec_no_memory(dec);
+    }
+    struct tow_ptx_op op = {.run = decode_async_try_cancel, .ext = form};
+    op.imm = tow_ptx_has_mod(dec, "multicast::cluster::all");
+    form->mask = PTX_NO_SLOT;
+    form->to_space = tow_ptx_has_mod(dec, "shared::cta") ? SP_SHARED : SP_NONE;
+    enum tow_ptx_statespace barrier = form->to_space;
+    int error = tow_ptx_want_operands(dec, 2, 2);
+    if (error ||
+        (error = tow_ptx_address(dec, &insn->operands[0], &form->to_space, &form->to,
+                                 &form->to_kind, &form->to_offset)) ||
+        (error = tow_ptx_address(dec, &insn->operands[1], &barrier, &form->barrier,
+                                 &form->barrier_kind, &form->barrier_offset))) {
+        return error;
+    }
+    return tow_ptx_emit(dec, &op);
+}
+
 /* ---- cluster addresses ---- */
 
 #define INSIDE ((1u << SHARED_RANK_SHIFT) - 1u)
@@ -783,6 +890,10 @@ static int decode_getctarank(struct tow_ptx_decoder *dec)
 }
 
 const struct tow_ptx_special tow_ptx_specials_async[] = {
-    {"mbarrier", decode_mbarrier},     {"cp", decode_cp}, {"mapa", decode_mapa},
-    {"getctarank", decode_getctarank}, {NULL, NULL},
+    {"mbarrier", decode_mbarrier},
+    {"cp", decode_cp},
+    {"mapa", decode_mapa},
+    {"getctarank", decode_getctarank},
+    {"clusterlaunchcontrol", decode_cancel},
+    {NULL, NULL},
 };
