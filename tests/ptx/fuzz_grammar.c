@@ -115,6 +115,7 @@ static const char *const templates[] = {
     "red.async.relaxed.cluster.shared::cluster.mbarrier::complete_tx::bytes.<add|min|max|inc|dec>."
     "u32 $C, $w, $C;",
     "red.async.relaxed.cluster.shared::cluster.mbarrier::complete_tx::bytes.add.u64 $C, $l, $B;",
+    "@$p multimem.<ld_reduce|red>.relaxed.sys.global.add.u32 $w, $G;",
     /* clusters */
     "clusterlaunchcontrol.try_cancel.async.mbarrier::complete_tx::bytes<|.multicast::cluster::all>."
     "b128 $A, $A;",

@@ -79,6 +79,24 @@ static void unknown_instructions_are_told_by_kernel(void **state)
     refused(-EINVAL, 13, "2 operands, expected 3", text);
 }
 
+/* On one device there is no address that it could be used with. */
+static void multicast_memory_is_no_memory(void **state)
+{
+    (void)state;
+    machine_load(&m,
+                 PTX_HEAD
+                 ".entry k(.param .u32 n) { .reg .b64 %d; .reg .b32 %r; .reg .f32 %f; .reg "
+                 ".pred %p;\n"
+                 "ld.param.u32 %r, [n]; setp.ne.u32 %p, %r, 0; mov.u64 %d, 0;\n"
+                 "@%p multimem.ld_reduce.relaxed.sys.global.add.f32 %f, [%d]; ret; }\n",
+                 true);
+    uint64_t no = 0, yes = 1;
+    assert_int_equal(machine_run1(&m, "k", 1, 32, &no, 1), 0);
+    assert_int_equal(machine_run1(&m, "k", 1, 32, &yes, 1), -EIO);
+    assert_int_equal(m.fault.kind, TOW_PTX_FAULT_ADDRESS);
+    machine_unload(&m);
+}
+
 static void mistakes_in_the_text_are_explained(void **state)
 {
     (void)state;
@@ -308,6 +326,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(unknown_instructions_are_named_with_their_line),
         cmocka_unit_test(unknown_instructions_are_told_by_kernel),
+        cmocka_unit_test(multicast_memory_is_no_memory),
         cmocka_unit_test(mistakes_in_the_text_are_explained),
         cmocka_unit_test(debug_forms_parse),
         cmocka_unit_test(texts_link_by_name),

@@ -6,10 +6,10 @@ Each checks some of its results and ends with OK. Where numbers have so few bits
 sum, all of them are compared with what is computed here. cuBLAS, cuDNN ... have machine code (SASS) for GPUs that they know,
 so they get a capability newer than they are, for which they hand over PTX.
 
-What does not run on the software GPU: `nvjitlink ptx-to-cubin` (what nvJitLink makes of PTX is SASS), `nccl` (its kernels want
-multimem instructions; what it does by copies works), `dynamic` (the device runtime calls functions inside NVIDIA's
-driver), `hopper` (tensor maps).
-What takes too long for here: cuRAND's MRG32K3A (4 s) and MT19937 (100 s), `cudnn_graph` (7 s).
+What does not run on the software GPU: `nvjitlink ptx-to-cubin` (what nvJitLink makes of PTX is SASS), `dynamic` (the device runtime calls
+functions inside NVIDIA's driver), `hopper` (tensor maps).
+What takes too long for here: cuRAND's MRG32K3A (4 s) and MT19937 (100 s), `cudnn_graph` (7 s), `nccl` (25 s, and its library is in
+no toolkit).
 """
 
 import cmath

@@ -553,6 +553,25 @@ static int decode_isspacep(struct tow_ptx_decoder *dec)
     return tow_ptx_emit(dec, &op);
 }
 
+/* ---- multicast memory, of which there is none ---- */
+
+OP(decode_mem_no_multicast)
+{
+    return tow_ptx_fault(
+        w, o, TOW_PTX_FAULT_ADDRESS, (unsigned)__builtin_ctz(w->exec), 0,
+        "a multimem instruction wants multicast memory, which this device does not "
+        "have");
+}
+
+/* multimem.*: code for many devices has it beside what it does on one. Its operands are not looked
+ * at: a device without multicast objects has no address that it could be used with. */
+static int decode_multimem(struct tow_ptx_decoder *dec)
+{
+    struct tow_ptx_op op = {.run = decode_mem_no_multicast};
+    dec->control = true;
+    return tow_ptx_emit(dec, &op);
+}
+
 /* ---- fences, and what only speaks to caches ---- */
 
 OP(decode_mem_fence)
@@ -680,6 +699,7 @@ const struct tow_ptx_special tow_ptx_specials_memory[] = {
     {"st", decode_st},
     {"cvta", decode_cvta},
     {"isspacep", decode_isspacep},
+    {"multimem", decode_multimem},
     {"membar", decode_fence},
     {"fence", decode_fence},
     {"prefetch", decode_nothing},

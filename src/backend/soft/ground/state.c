@@ -12,10 +12,11 @@ struct tow_soft_device *tow_soft_device_of(CUdevice device)
 
 void tow_soft_device_limits(struct tow_soft_limits_of_device *ret_limits)
 {
-    /* Figures of the real architectures, from the CUDA guide's table of compute capabilities. */
+    /* Figures of the real architectures, from the CUDA guide's table of compute capabilities. One
+     * that is not there yet has the most. */
     struct tow_soft_limits_of_device limits = {1536, 24, 65536, 100 * 1024, 99 * 1024};
     int major = tow_soft.capability / 10, minor = tow_soft.capability % 10;
-    if (major == 9 || major == 10) {
+    if (major == 9 || major == 10 || major > 12) {
         limits = (struct tow_soft_limits_of_device){2048, 32, 65536, 228 * 1024, 227 * 1024};
     } else if (major == 8 && minor == 0) {
         limits = (struct tow_soft_limits_of_device){2048, 32, 65536, 164 * 1024, 163 * 1024};
