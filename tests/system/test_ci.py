@@ -179,8 +179,26 @@ t.main()
 '''
 
 
+# Fails once, if HASTE names a file; again and again if that is a folder.
+HASTY = '''
+import os
+import sys
+sys.path.insert(0, {lib!r})
+import towtest as t
+
+@t.test()
+def hasty():
+    if os.path.exists(os.environ["HASTE"]):
+        if os.path.isfile(os.environ["HASTE"]):
+            os.remove(os.environ["HASTE"])
+        t.check(False, "in a hurry")
+
+t.main()
+'''
+
+
 @contextlib.contextmanager
-def runner(suite="towline:unit"):
+def runner(suite="towline:unit", module=MODULE):
     """tests/run, and a build folder, of a tree with the module above and one program with cmocka's words."""
     with tempfile.TemporaryDirectory(prefix="tow") as base:
         base = pathlib.Path(base)
@@ -188,14 +206,29 @@ def runner(suite="towline:unit"):
         (base / "build" / "meson-info").mkdir(parents=True)
         (base / "build" / "build.ninja").write_text("")
         shutil.copy(t.ROOT / "tests" / "run", base / "tests" / "run")
-        (base / "tests" / "system" / "test_small.py").write_text(MODULE.format(lib=str(t.ROOT / "tests" / "lib")))
+        (base / "tests" / "system" / "test_small.py").write_text(module.format(lib=str(t.ROOT / "tests" / "lib")))
         said = ("[ RUN      ] one\n[  REASON  ] one: it may not\n[  SKIPPED ] one\n[==========] 2 test(s) run.\n"
                 "[  SKIPPED ] 1 test(s), listed below:\n[  SKIPPED ] one\n")
         (base / "build" / "meson-info" / "intro-tests.json").write_text(json.dumps([
             {"name": "unit", "suite": [suite], "cmd": [shutil.which("printf"), "%s", said], "env": {}, "workdir": None, "timeout": 10,
              "is_parallel": True}]))
         yield lambda *flags, **more: t.run([sys.executable, base / "tests" / "run", "--build", base / "build", *flags], env=dict(
-            os.environ, **{"TOWLINE_BUILD": str(t.BUILD), "HANG": "1", **more}))
+            os.environ, **{"TOWLINE_BUILD": str(t.BUILD), "HANG": "1", "TOW_TESTS_AGAIN": "0", **more}))
+
+
+@t.test()
+def a_test_that_fails_by_haste_is_run_again_and_named():
+    with runner(module=HASTY) as run, tempfile.TemporaryDirectory(prefix="tow") as folder:
+        once = pathlib.Path(folder) / "once"
+        once.touch()
+        done = run(TOW_TESTS_AGAIN="2", HASTE=once)
+        t.equal(done.returncode, 0, f"the exit code of\n{done.stdout}")
+        t.check("unsteady: plain.small.hasty (" in done.stdout and "in a hurry" in done.stdout, done.stdout)
+        once.touch()
+        t.equal(run(TOW_TESTS_AGAIN="0", HASTE=once).returncode, 1, "the exit code where nothing is run again")
+        done = run(TOW_TESTS_AGAIN="2", HASTE=folder)
+        t.equal(done.returncode, 1, f"the exit code of\n{done.stdout}")
+        t.check("failed: plain.small.hasty" in done.stdout.splitlines(), done.stdout)
 
 
 @t.test()

@@ -14,9 +14,10 @@ import towtest as t  # noqa: E402
 
 DIFFERENTIAL = t.ROOT / "tests" / "ptx" / "differential" / "differential.py"
 
-# What the software GPU knows and no form can show: it ends the kernel, needs sm_90a, or is another spelling.
-WITHOUT_FORM = {"trap", "brkpt", "pmevent", "setmaxnreg", "mad.f32", "mad.ftz.f32", "max.s16x2.relu", "max.s32.relu",
-                "min.s16x2.relu", "min.s32.relu"}
+# What the software GPU knows and no form can show: it ends the kernel, needs sm_90a or sm_100 (clusterlaunchcontrol) or memory of
+# several devices (multimem), or is another spelling.
+WITHOUT_FORM = {"trap", "brkpt", "pmevent", "setmaxnreg", "clusterlaunchcontrol", "multimem", "mad.f32", "mad.ftz.f32",
+                "max.s16x2.relu", "max.s32.relu", "min.s16x2.relu", "min.s32.relu"}
 
 
 def differential(*arguments):
