@@ -2,9 +2,22 @@
 /* Host memory that the device reaches: page-locked, registered, managed. */
 #include "driver.h"
 
+#include <sys/mman.h>
+
 static CUdeviceptr of(const void *p)
 {
     return (CUdeviceptr)(uintptr_t)p;
+}
+
+/* Pages of the program's own. Not of its heap: AddressSanitizer has that where a worker's heap is,
+ * too. */
+static void *pages(size_t size)
+{
+    void *at = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (at == MAP_FAILED) {
+        abort();
+    }
+    return at;
 }
 
 /* Alone: what NVIDIA's driver tells of small pieces depends on which others there are. */
@@ -71,7 +84,7 @@ CASE(hostmem_free_while_in_use,
 
 CASE(hostmem_register, "registered memory can be used by kernels under its device address")
 {
-    int *mine = aligned_alloc(4096, 8192);
+    int *mine = pages(8192);
     CUdeviceptr at = 0;
     mine[0] = 2;
     IS(cuMemHostRegister(mine, 8192, CU_MEMHOSTREGISTER_DEVICEMAP), CUDA_SUCCESS);
@@ -81,12 +94,12 @@ CASE(hostmem_register, "registered memory can be used by kernels under its devic
     EQ(mine[0], 7);
     IS(cuMemHostUnregister(mine), CUDA_SUCCESS);
     EQ(mine[0], 7);
-    free(mine);
+    munmap(mine, 8192);
 }
 
 CASE(hostmem_register_part, "a part that begins and ends anywhere can be registered")
 {
-    char *mine = malloc(20000);
+    char *mine = pages(20000);
     unsigned flags = 99;
     CUdeviceptr at = 0, inside = 0;
     IS(cuMemHostRegister(mine + 100, 5000, 0), CUDA_SUCCESS);
@@ -108,19 +121,19 @@ CASE(hostmem_register_pinned, "memory that CUDA made page-locked cannot be regis
 
 CASE(hostmem_register_again, "memory can be registered again after it was unregistered")
 {
-    char *mine = aligned_alloc(4096, 8192);
+    char *mine = pages(8192);
     IS(cuMemHostRegister(mine, 8192, 0), CUDA_SUCCESS);
     IS(cuMemHostUnregister(mine), CUDA_SUCCESS);
     IS(cuMemHostRegister(mine, 4096, CU_MEMHOSTREGISTER_PORTABLE), CUDA_SUCCESS);
     IS(cuMemHostRegister(mine + 4096, 4096, 0), CUDA_SUCCESS);
     IS(cuMemHostUnregister(mine + 4096), CUDA_SUCCESS);
     IS(cuMemHostUnregister(mine), CUDA_SUCCESS);
-    free(mine);
+    munmap(mine, 8192);
 }
 
 CASE(hostmem_registered_attributes, "attributes of registered memory")
 {
-    char *mine = aligned_alloc(4096, 8192);
+    char *mine = pages(8192);
     unsigned type = 99, managed = 0;
     void *host = NULL;
     OK(cuMemHostRegister(mine, 8192, 0));

@@ -47,6 +47,46 @@ static int retained[DEVICES];
 static _Thread_local CUcontext stack[STACK];
 static _Thread_local int depth;
 
+/* What the driver has made. A real one frees with a context what is left in it; this one keeps it
+ * to the process's end, where the search for leaks finds it. */
+static struct {
+    pthread_mutex_t lock; /* guards the list */
+    void **objects;
+    size_t count, room;
+} made = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+static void *made_add(void *object)
+{
+    pthread_mutex_lock(&made.lock);
+    if (object != NULL && made.count == made.room) {
+        size_t room = made.room != 0 ? 2 * made.room : 64;
+        void **objects = realloc(made.objects, room * sizeof *objects);
+        if (objects == NULL) {
+            abort();
+        }
+        made.objects = objects;
+        made.room = room;
+    }
+    if (object != NULL) {
+        made.objects[made.count++] = object;
+    }
+    pthread_mutex_unlock(&made.lock);
+    return object;
+}
+
+static void made_free(void *object)
+{
+    pthread_mutex_lock(&made.lock);
+    for (size_t i = 0; i < made.count; i++) {
+        if (made.objects[i] == object) {
+            made.objects[i] = made.objects[--made.count];
+            break;
+        }
+    }
+    pthread_mutex_unlock(&made.lock);
+    free(object);
+}
+
 static CUresult init(unsigned flags)
 {
     return CUDA_SUCCESS;
@@ -158,7 +198,7 @@ static CUresult get_device(CUdevice *device)
 
 static CUresult create_context(CUcontext *context, unsigned flags, CUdevice device)
 {
-    *context = calloc(1, sizeof **context);
+    *context = made_add(calloc(1, sizeof **context));
     (*context)->device = device;
     (*context)->alive = true;
     atomic_fetch_add(&tow_fake.contexts, 1);
@@ -171,7 +211,7 @@ static CUresult destroy_context(CUcontext context)
         return CUDA_ERROR_INVALID_CONTEXT;
     }
     atomic_fetch_sub(&tow_fake.contexts, 1);
-    free(context);
+    made_free(context);
     return CUDA_SUCCESS;
 }
 
@@ -200,7 +240,7 @@ static CUresult create_stream(CUstream *stream, unsigned flags)
     if (fail != CUDA_SUCCESS) {
         return fail;
     }
-    *stream = calloc(1, sizeof **stream);
+    *stream = made_add(calloc(1, sizeof **stream));
     (*stream)->alive = true;
     atomic_fetch_add(&tow_fake.streams, 1);
     return CUDA_SUCCESS;
@@ -213,7 +253,7 @@ static CUresult create_stream_with_priority(CUstream *stream, unsigned flags, in
 
 static CUresult destroy_stream(CUstream stream)
 {
-    free(stream);
+    made_free(stream);
     atomic_fetch_sub(&tow_fake.streams, 1);
     return CUDA_SUCCESS;
 }
@@ -235,7 +275,7 @@ static CUresult begin_capture(CUstream stream, CUstreamCaptureMode mode)
 {
     capture = stream->capture = ++last_capture;
     capture_spoilt = false;
-    capture_graph = calloc(1, sizeof *capture_graph);
+    capture_graph = made_add(calloc(1, sizeof *capture_graph));
     atomic_fetch_add(&tow_fake.graphs, 1);
     return CUDA_SUCCESS;
 }
@@ -263,7 +303,7 @@ static CUresult capture_info(CUstream stream, CUstreamCaptureStatus *status, cuu
 
 static CUresult destroy_graph(CUgraph graph)
 {
-    free(graph);
+    made_free(graph);
     atomic_fetch_sub(&tow_fake.graphs, 1);
     return CUDA_SUCCESS;
 }
@@ -293,14 +333,14 @@ static CUresult synchronize_stream(CUstream stream)
 
 static CUresult create_event(CUevent *event, unsigned flags)
 {
-    *event = calloc(1, sizeof **event);
+    *event = made_add(calloc(1, sizeof **event));
     atomic_fetch_add(&tow_fake.events, 1);
     return CUDA_SUCCESS;
 }
 
 static CUresult destroy_event(CUevent event)
 {
-    free(event);
+    made_free(event);
     atomic_fetch_sub(&tow_fake.events, 1);
     return CUDA_SUCCESS;
 }
@@ -349,13 +389,13 @@ static CUresult allocate(CUdeviceptr *address, size_t size)
 
 static CUresult allocate_host(void **memory, size_t size, unsigned flags)
 {
-    *memory = aligned_alloc(4096, (size + 4095) / 4096 * 4096);
+    *memory = made_add(aligned_alloc(4096, (size + 4095) / 4096 * 4096));
     return *memory != NULL ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 }
 
 static CUresult free_host(void *memory)
 {
-    free(memory);
+    made_free(memory);
     return CUDA_SUCCESS;
 }
 

@@ -28,6 +28,8 @@
 #include "gen/module.h"
 
 static struct tow_soft_library *libraries; /* all of them; guarded by tow_soft.lock */
+/* Managed variables of libraries that are gone; the same. */
+static struct tow_soft_alloc *kept_variables;
 
 struct tow_soft_module *tow_soft_module_ref(struct tow_soft_module *module)
 {
@@ -44,7 +46,10 @@ void tow_soft_module_unref(struct tow_soft_module *module)
         struct tow_soft_alloc *variable = module->variables[i];
         /* A library's managed variable is the program's as well, which may look at it to its end.
          */
-        if (variable != NULL && !(module->of_library && variable->kind == TOW_SOFT_MEM_MANAGED)) {
+        if (variable != NULL && module->of_library && variable->kind == TOW_SOFT_MEM_MANAGED) {
+            variable->next = kept_variables;
+            kept_variables = variable;
+        } else if (variable != NULL) {
             tow_soft_alloc_drop(variable);
         }
     }
@@ -501,6 +506,15 @@ void tow_soft_libraries_fini(void)
 {
     while (libraries != NULL) {
         library_destroy(libraries);
+    }
+}
+
+void tow_soft_variables_fini(void)
+{
+    while (kept_variables != NULL) {
+        struct tow_soft_alloc *variable = kept_variables;
+        kept_variables = variable->next;
+        tow_soft_alloc_drop(variable);
     }
 }
 

@@ -67,6 +67,8 @@ CUresult tow_soft_library_module(struct tow_soft_library *library, struct tow_so
                                  struct tow_soft_module **ret_module);
 void tow_soft_module_end(struct tow_soft_object *object);
 void tow_soft_libraries_fini(void);
+/* What libraries left to the program; nothing runs any more. */
+void tow_soft_variables_fini(void);
 void tow_soft_link_end(struct tow_soft_object *object);
 
 #endif

@@ -83,6 +83,7 @@ static void close_all(void)
     tow_soft_pools_fini();
     tow_soft_vmm_fini();
     tow_soft_textures_fini();
+    tow_soft_variables_fini();
     tow_soft_handles_fini();
     tow_soft_index_fini();
     tow_soft_arena_close();

@@ -40,7 +40,7 @@ struct tow_soft_alloc {
     struct tow_soft_graph_va
         *va; /* counted; for GRAPH: its pages outlive it, the graph may come again */
     void (*gone)(struct tow_soft_alloc *alloc); /* for POOL and IPC: whose it was hears of it */
-    struct tow_soft_alloc *prev, *next;         /* in ctx->allocs */
+    struct tow_soft_alloc *prev, *next;         /* in ctx->allocs, or kept by module.c */
 };
 
 /* Allocates and enters it into the index and the context's list. `ctx` NULL is allowed for HOST. */
