@@ -5,6 +5,7 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 #include <stdio.h>
 
 #include "transport/choose.h"
@@ -37,6 +38,7 @@ struct tow_command {
 extern const struct tow_command tow_command_run;
 extern const struct tow_command tow_command_devices;
 extern const struct tow_command tow_command_status;
+extern const struct tow_command tow_command_top;
 extern const struct tow_command tow_command_end;
 extern const struct tow_command tow_command_trust;
 extern const struct tow_command tow_command_bench;
@@ -100,10 +102,19 @@ int tow_environment_check(tow_environment_said *said, void *user);
 enum { TOW_CLI_ADDRESS_MAX = TOW_SERVERS_TEXT_MAX };
 int tow_choose_server(const char *flag, char *ret_address, char *why, size_t why_size);
 
-/* The whole of a subcommand that asks servers: takes -s and --json (tow_ask_flags), gets each
- * server's report within 5 s, prints it or has it shown. The exit code. */
+/* The same for a subcommand that asks servers; where there is none it is said, and false. */
+bool tow_choose_to_ask(const struct tow_command *command, const char *flag,
+                       char ret_address[TOW_CLI_ADDRESS_MAX]);
+
+/* Orders a server to end a session; -Exxx with a sentence. */
+int tow_end_session(const char *address, uint64_t session, char *why, size_t why_size);
+
+/* The whole of a subcommand that asks servers: takes -s, --json and --watch (tow_ask_flags), gets
+ * each server's report within 5 s, prints it or has it shown. The exit code. */
 struct tow_json_doc;
-typedef void tow_ask_show(const char *address, const struct tow_json_doc *report);
+/* `first_gpu`: the number of the server's first GPU in a program that names all these servers. */
+typedef void tow_ask_show(const char *address, const struct tow_json_doc *report,
+                          unsigned first_gpu);
 extern const struct tow_flag tow_ask_flags[];
 int tow_ask_main(const struct tow_command *command, int argc, char **argv, tow_ask_show *show);
 

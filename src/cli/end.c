@@ -21,23 +21,28 @@ static bool end_knows(const struct tow_buf *report)
     return known;
 }
 
-static int end_one(const char *address, uint64_t session)
+int tow_end_session(const char *address, uint64_t session, char *why, size_t why_size)
 {
     struct tow_status order = {.topics = TOW_STATUS_END, .session = session};
     struct tow_buf report;
-    char why[TOW_WHY_MAX];
     tow_buf_init(&report, TOW_FRAME_MAX);
-    int error = tow_ask(address, &order, tow_time_deadline(TOW_CONNECT_TIMEOUT_NS), &report, why,
-                        sizeof why);
+    int error =
+        tow_ask(address, &order, tow_time_deadline(TOW_CONNECT_TIMEOUT_NS), &report, why, why_size);
     if (error == 0 && !end_knows(&report)) {
-        snprintf(why, sizeof why,
+        snprintf(why, why_size,
                  "%s is too old to end a session; end its worker, whose number towline status "
                  "--json has",
                  address);
         error = -ENOTSUP;
     }
     tow_buf_fini(&report);
-    if (error < 0) {
+    return error;
+}
+
+static int end_one(const char *address, uint64_t session)
+{
+    char why[TOW_WHY_MAX];
+    if (tow_end_session(address, session, why, sizeof why) < 0) {
         tow_cli_say("%s", why);
         return TOW_EXIT_FAILED;
     }

@@ -4,7 +4,7 @@
 
 #include <stdio.h>
 
-#include "base/json_read.h"
+#include "cli/report.h"
 
 /* "3.1 MiB of 64.0 MiB", or "3 of 512": what is used of a limit. */
 static const char *status_use(const struct tow_json_doc *doc, const struct tow_json_value *limits,
@@ -35,7 +35,21 @@ static const char *status_word(const struct tow_json_doc *doc, const struct tow_
     return text[0] != '\0' ? text : "-";
 }
 
-static void status_show(const char *address, const struct tow_json_doc *doc)
+/* What is used of each GPU. */
+static void status_gpus(const struct tow_json_doc *doc, unsigned first_gpu)
+{
+    struct tow_report_gpu gpu;
+    for (unsigned i = 0; tow_report_gpu(doc, i, &gpu); i++) {
+        char used[16], memory[16], busy[24] = "";
+        if (gpu.busy >= 0) {
+            snprintf(busy, sizeof busy, ", %d %% busy", gpu.busy);
+        }
+        printf("GPU %u, %s: %s of %s in use%s\n", first_gpu + i, gpu.name,
+               tow_cli_bytes(gpu.used, used), tow_cli_bytes(gpu.memory, memory), busy);
+    }
+}
+
+static void status_show(const char *address, const struct tow_json_doc *doc, unsigned first_gpu)
 {
     const struct tow_json_value *root = doc->values;
     const struct tow_json_value *workers = tow_json_member(doc, root, "workers");
@@ -63,6 +77,7 @@ static void status_show(const char *address, const struct tow_json_doc *doc)
                status_use(doc, limits, "sessions-per-peer", false, own),
                status_use(doc, limits, "code-cache", true, use));
     }
+    status_gpus(doc, first_gpu);
     if (tow_json_number(doc, root, "draining") != 0) {
         printf("it is being drained: it serves no new programs and ends with its last session\n");
     }
@@ -70,9 +85,9 @@ static void status_show(const char *address, const struct tow_json_doc *doc)
     bool head = false;
     while ((session = tow_json_next(doc, sessions, session)) != NULL) {
         if (!head) {
-            printf("\n%s%8s  %-20s %-20s %-10s %-24s %4s %10s %10s %10s %10s %8s %12s  %s%s\n",
-                   tow_cli_colour(stdout, TOW_BOLD), "SESSION", "CLIENT", "TENANT", "CLASS", "FROM",
-                   "GPU", "MEMORY", "CALLS", "IN", "OUT", "AGE", "THREADS", "HOST MEMORY",
+            printf("\n%s%8s  %-20s %8s  %-20s %-10s %-24s %4s %10s %10s %10s %10s %8s %12s  %s%s\n",
+                   tow_cli_colour(stdout, TOW_BOLD), "SESSION", "CLIENT", "PID", "TENANT", "CLASS",
+                   "FROM", "GPU", "MEMORY", "CALLS", "IN", "OUT", "AGE", "THREADS", "HOST MEMORY",
                    tow_cli_colour(stdout, TOW_PLAIN));
             head = true;
         }
@@ -80,20 +95,20 @@ static void status_show(const char *address, const struct tow_json_doc *doc)
         limits = tow_json_member(doc, session, "limits");
         int64_t device = tow_json_whole(tow_json_member(doc, session, "gpu"));
         if (device >= 0) {
-            snprintf(gpu, sizeof gpu, "%lld", (long long)device);
+            snprintf(gpu, sizeof gpu, "%lld", (long long)first_gpu + device);
         }
-        printf(
-            "%8.0f  %-20.40s %-20.48s %-10.32s %-24.40s %4s %10s %10.0f %10s %10s %8s %12s  %s\n",
-            tow_json_number(doc, session, "id"), tow_json_text(doc, session, "client"),
-            status_word(doc, session, "tenant"), status_word(doc, session, "class"),
-            tow_json_text(doc, session, "peer"), gpu,
-            tow_cli_bytes(tow_json_number(doc, session, "memory"), memory),
-            tow_json_number(doc, session, "calls"),
-            tow_cli_bytes(tow_json_number(doc, session, "bytes_in"), in),
-            tow_cli_bytes(tow_json_number(doc, session, "bytes_out"), out),
-            tow_cli_age(tow_json_number(doc, session, "age_s"), age),
-            status_use(doc, limits, "session-threads", false, threads),
-            status_use(doc, limits, "session-memory", true, use));
+        printf("%8.0f  %-20.40s %8.0f  %-20.48s %-10.32s %-24.40s %4s %10s %10.0f %10s %10s %8s "
+               "%12s  %s\n",
+               tow_json_number(doc, session, "id"), tow_json_text(doc, session, "client"),
+               tow_json_number(doc, session, "client_pid"), status_word(doc, session, "tenant"),
+               status_word(doc, session, "class"), tow_json_text(doc, session, "peer"), gpu,
+               tow_cli_bytes(tow_json_number(doc, session, "memory"), memory),
+               tow_json_number(doc, session, "calls"),
+               tow_cli_bytes(tow_json_number(doc, session, "bytes_in"), in),
+               tow_cli_bytes(tow_json_number(doc, session, "bytes_out"), out),
+               tow_cli_age(tow_json_number(doc, session, "age_s"), age),
+               status_use(doc, limits, "session-threads", false, threads),
+               status_use(doc, limits, "session-memory", true, use));
     }
     const struct tow_json_value *others = tow_json_member(doc, root, "others");
     if (others != NULL) {
@@ -112,17 +127,21 @@ const struct tow_command tow_command_status = {
     .name = "status",
     .summary = "show what a server is doing, and for whom",
     .help =
-        "towline status [-s ADDRESS] [--json]: shows what a server is doing, and for whom.\n"
+        "towline status [-s ADDRESS] [--json] [--watch]: shows what a server is doing, and for "
+        "whom.\n"
         "\n"
         "  towline status -s tcp://gpuhost:4837\n"
         "\n"
-        "One line per session: the client's program, whose it is, the class of its token, where "
+        "What is used of each GPU, and one line per session: the client's program, its process "
+        "number there, whose it is, the class of its token, where "
         "it runs, the\n"
         "GPU it uses, the GPU memory it holds, its calls, the bytes that came in and went out, "
         "its age, and of\n"
         "the server's own threads and memory what it uses beside the most that it may. --json "
         "prints\n"
-        "everything, as one array with an element per server.\n"
+        "everything, as one array with an element per server. --watch shows it anew every 2 s; "
+        "towline top is\n"
+        "for the whole screen.\n"
         "You see your own sessions: those of your user on a unix socket, of your token's user, "
         "or of your\n"
         "machine's address on a network. Root, the user who runs the server and its admin-users "

@@ -475,7 +475,7 @@ def run_finds_the_socket_of_the_machine():
 
 @t.test()
 def help_teaches():
-    for command in ([], ["run"], ["devices"], ["status"], ["bench"], ["version"]):
+    for command in ([], ["run"], ["devices"], ["status"], ["top"], ["bench"], ["version"]):
         done = t.run([t.TOWLINE, *command, "--help"])
         t.check(done.returncode == 0 and "towline" in done.stdout and not done.stderr, f"{command}: {done}")
     done = t.run([t.TOWLINED, "--help"])

@@ -120,7 +120,7 @@ def a_token_names_tenant_and_class():
             session = server.status()["sessions"][0]
             t.equal((session["tenant"], session["class"]), ("ann (token)", "night"), "whose session it is")
             table = t.run([t.TOWLINE, "status", "-s", server.address()]).stdout
-            t.check(re.search(r"SESSION +CLIENT +TENANT +CLASS +FROM", table) and re.search(r" ann \(token\) +night +127\.0\.0\.1:", table), table)
+            t.check(re.search(r"SESSION +CLIENT +PID +TENANT +CLASS +FROM", table) and re.search(r" ann \(token\) +night +127\.0\.0\.1:", table), table)
             begin = next(line for line in map(json.loads, server.log().splitlines()) if line["message"].startswith("session 1: "))
             t.check(begin["tenant"] == "ann (token)" and "session 1: ann (token) from 127.0.0.1:" in begin["message"], f"{begin}")
         line = next_audit(server, 0)

@@ -43,6 +43,7 @@ MAY_CALL = {
 NAPS = {
     "src/base/clock.h": (1, "tow_time_sleep itself"),
     "src/backend/soft/graph/graph_exec.c": (1, "memory that a kernel or the program writes"),
+    "src/cli/ask.c": (1, "time: people look again"),
     "src/cli/bench.c": (2, "time: a rate is measured"),
     "src/client/copy/stage.c": (1, "a word that the GPU writes"),
     "src/client/hostmem/fault.c": (1, "the kernel's memory"),
