@@ -123,13 +123,13 @@ static void a_write_one_past_the_end_is_sticky_and_ruins_the_device(void **state
 {
     (void)state;
     CUdeviceptr p, q;
-    OK(tow_drive(cu, cuMemAlloc_v2)(&p, 4 * 32));
-    CUfunction fill = soft_function(soft_module(), "fill");
+    CUfunction fill = soft_function(soft_module(), "fill"); /* its variables lie before */
+    OK(tow_drive(cu, cuMemAlloc_v2)(&p, 4 * 128));
     unsigned value = 1;
     void *params[] = {&p, &value};
-    OK(soft_launch(fill, 1, 32, NULL, params));
+    OK(soft_launch(fill, 1, 128, NULL, params));
     OK(tow_drive(cu, cuCtxSynchronize)());
-    OK(soft_launch(fill, 1, 33, NULL, params));
+    OK(soft_launch(fill, 1, 129, NULL, params));
     FAILS(CUDA_ERROR_ILLEGAL_ADDRESS, tow_drive(cu, cuCtxSynchronize)());
     FAILS(CUDA_ERROR_ILLEGAL_ADDRESS, tow_drive(cu, cuMemAlloc_v2)(&q, 4));
     FAILS(CUDA_ERROR_ILLEGAL_ADDRESS, tow_drive(cu, cuMemFree_v2)(p));
@@ -138,6 +138,52 @@ static void a_write_one_past_the_end_is_sticky_and_ruins_the_device(void **state
     FAILS(CUDA_ERROR_CONTEXT_IS_DESTROYED, tow_drive(cu, cuMemAlloc_v2)(&q, 4));
     CUcontext again;
     FAILS(CUDA_ERROR_DEVICE_UNAVAILABLE, tow_drive(cu, cuDevicePrimaryCtxRetain)(&again, 0));
+}
+
+/* Hardware has no finer bounds: programs that are a little wrong run there, and have to run here.
+ */
+static void kernels_reach_the_rest_of_the_last_unit_and_no_more(void **state)
+{
+    (void)state;
+    CUdeviceptr before, p, after;
+    unsigned out[128], value = 7, sizes[] = {4, 4 * 31, 4 * 127 + 1};
+    CUfunction fill = soft_function(soft_module(), "fill");
+    void *params[] = {&p, &value};
+    for (unsigned i = 0; i < 3; i++) {
+        OK(tow_drive(cu, cuMemAlloc_v2)(&before, 4));
+        OK(tow_drive(cu, cuMemAlloc_v2)(&p, sizes[i]));
+        OK(tow_drive(cu, cuMemAlloc_v2)(&after, 512));
+        OK(tow_drive(cu, cuMemsetD32_v2)(before, 0, 1));
+        OK(tow_drive(cu, cuMemsetD32_v2)(after, 0, 128));
+        OK(soft_launch(fill, 1, 128, NULL, params));
+        OK(tow_drive(cu, cuMemcpyDtoH_v2)(out, before, 4));
+        assert_int_equal(out[0], 0);
+        OK(tow_drive(cu, cuMemcpyDtoH_v2)(out, after, 512));
+        for (unsigned k = 0; k < 128; k++) {
+            assert_int_equal(out[k], 0);
+        }
+        FAILS(CUDA_ERROR_INVALID_VALUE, tow_drive(cu, cuMemcpyDtoH_v2)(out, p, sizes[i] + 1));
+    }
+    OK(tow_drive(cu, cuMemAlloc_v2)(&p, 4)); /* nothing behind it */
+    OK(soft_launch(fill, 1, 128, NULL, params));
+    OK(tow_drive(cu, cuCtxSynchronize)());
+    OK(soft_launch(fill, 1, 129, NULL, params));
+    FAILS(CUDA_ERROR_ILLEGAL_ADDRESS, tow_drive(cu, cuCtxSynchronize)());
+}
+
+static void a_block_reaches_whole_units_of_shared_memory(void **state)
+{
+    (void)state;
+    CUdeviceptr p;
+    OK(tow_drive(cu, cuMemAlloc_v2)(&p, 128 * 4));
+    CUfunction f = soft_function(soft_module(), "shared");
+    void *params[] = {&p};
+    OK(tow_drive(cu, cuLaunchKernel)(f, 1, 1, 1, 128, 1, 1, 385, NULL, params, NULL));
+    unsigned out[128];
+    OK(tow_drive(cu, cuMemcpyDtoH_v2)(out, p, sizeof out));
+    assert_int_equal(out[0], 127);
+    OK(tow_drive(cu, cuLaunchKernel)(f, 1, 1, 1, 128, 1, 1, 384, NULL, params, NULL));
+    FAILS(CUDA_ERROR_ILLEGAL_ADDRESS, tow_drive(cu, cuCtxSynchronize)());
 }
 
 static void memory_that_was_freed_faults(void **state)
@@ -264,6 +310,8 @@ int main(void)
         TEST(limits_are_checked),
         TEST(dynamic_shared_memory_needs_opting_in_above_48k),
         TEST(a_write_one_past_the_end_is_sticky_and_ruins_the_device),
+        TEST(kernels_reach_the_rest_of_the_last_unit_and_no_more),
+        TEST(a_block_reaches_whole_units_of_shared_memory),
         TEST(memory_that_was_freed_faults),
         TEST(misaligned_access_has_its_code),
         TEST(trap_has_its_code),

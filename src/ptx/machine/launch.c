@@ -17,6 +17,7 @@
 #include "ptx/machine/pool.h"
 
 #define RESIDENT_MAX 64u       /* blocks of one host thread that are there just in case */
+#define SHARED_UNIT 128u       /* a block has whole units, as on hardware */
 #define ROUNDS_BEFORE_NEXT 64u /* slices of a block before another one joins it */
 
 struct tow_ptx_slot {
@@ -652,7 +653,8 @@ int tow_ptx_run(const struct tow_ptx_launch *launch, unsigned threads,
     }
     job.block_threads = (uint32_t)block_threads;
     job.warps = (job.block_threads + LANES - 1) / LANES;
-    job.shared_bytes = (uint32_t)(launch->dynamic_shared ? shared : kernel->info.static_shared);
+    shared = launch->dynamic_shared ? shared : kernel->info.static_shared;
+    job.shared_bytes = (uint32_t)(shared + SHARED_UNIT - 1) & ~(SHARED_UNIT - 1);
     uint64_t stack = launch->stack_bytes ? launch->stack_bytes : STACK_DEFAULT;
     stack = !kernel->uses_stack ? 0 : stack > LOCAL_MAX ? LOCAL_MAX : (stack + 15) & ~15ull;
     job.local_stride = kernel->own_local + (uint32_t)stack;

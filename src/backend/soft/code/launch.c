@@ -37,7 +37,7 @@ static bool env_find(void *user, uint64_t address, struct tow_ptx_range *ret_ran
 {
     const struct tow_soft_ctx *ctx = user;
     struct tow_soft_entry entry;
-    if (!tow_soft_index_find(address, &entry)) {
+    if (!tow_soft_index_reach(address, &entry)) {
         return false;
     }
     enum tow_soft_alloc_kind kind = tow_soft_meta_kind(entry.meta);
@@ -49,7 +49,7 @@ static bool env_find(void *user, uint64_t address, struct tow_ptx_range *ret_ran
         return false;
     }
     ret_range->low = entry.low;
-    ret_range->high = entry.high;
+    ret_range->high = entry.reach;
     ret_range->writable = (entry.meta >> 16 & 0xffff & devices) != 0;
     return true;
 }

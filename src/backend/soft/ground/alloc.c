@@ -199,10 +199,22 @@ static uint64_t meta_of(const struct tow_soft_alloc *alloc)
     }
 }
 
+/* Kernels reach the rest of the last unit, as on hardware, so far as it is this allocation's.
+ * Memory that somebody else provides has no rest. */
+static int index_enter(struct tow_soft_alloc *alloc)
+{
+    uint64_t high = alloc->base + alloc->size;
+    uint64_t end = alloc->base - alloc->lead + alloc->reserved;
+    uint64_t reach = tow_soft_round_up(high, TOW_SOFT_UNIT);
+    reach = reach < end ? reach : end;
+    struct tow_soft_entry entry = {alloc->base, high, reach > high ? reach : high, meta_of(alloc),
+                                   alloc};
+    return tow_soft_index_add(&entry);
+}
+
 int tow_soft_alloc_enter(struct tow_soft_alloc *alloc)
 {
-    struct tow_soft_entry entry = {alloc->base, alloc->base + alloc->size, meta_of(alloc), alloc};
-    int rc = tow_soft_index_add(&entry);
+    int rc = index_enter(alloc);
     if (rc != 0) {
         return rc;
     }
@@ -273,8 +285,7 @@ CUresult tow_soft_alloc_shift(struct tow_soft_alloc *alloc, uint64_t lead)
     alloc->base += lead;
     alloc->size -= lead;
     alloc->lead = lead;
-    struct tow_soft_entry entry = {alloc->base, alloc->base + alloc->size, meta_of(alloc), alloc};
-    return tow_soft_index_add(&entry) == 0 ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
+    return index_enter(alloc) == 0 ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 }
 
 void tow_soft_alloc_disown(struct tow_soft_alloc *alloc)
@@ -470,7 +481,7 @@ uint64_t tow_soft_heap_alloc(struct tow_soft_ctx *ctx, uint64_t bytes)
     uint64_t base = 0;
     if (tow_soft_space_take(&ctx->heap, tow_soft_round_up(bytes, 16), 16, 0, &base) == 0) {
         uint32_t bit = 1u << ctx->device->ordinal;
-        struct tow_soft_entry entry = {base, base + bytes,
+        struct tow_soft_entry entry = {base, base + bytes, base + tow_soft_round_up(bytes, 16),
                                        tow_soft_meta(TOW_SOFT_MEM_HEAP, bit, bit), NULL};
         if (tow_soft_index_add(&entry) != 0) {
             tow_soft_space_give(&ctx->heap, base, tow_soft_round_up(bytes, 16));

@@ -17,7 +17,7 @@
 #define ENTRIES_MAX (1u << 20)
 
 struct packed {
-    _Atomic uint64_t low, high, meta;
+    _Atomic uint64_t low, high, reach, meta;
     _Atomic(struct tow_soft_alloc *) alloc;
 };
 
@@ -55,6 +55,7 @@ static void index_move(struct packed *to, struct packed *from)
 {
     PUT(to->low, GET(from->low));
     PUT(to->high, GET(from->high));
+    PUT(to->reach, GET(from->reach));
     PUT(to->meta, GET(from->meta));
     PUT(to->alloc, GET(from->alloc));
 }
@@ -101,6 +102,7 @@ int tow_soft_index_add(const struct tow_soft_entry *entry)
     }
     PUT(map.entries[at].low, entry->low);
     PUT(map.entries[at].high, entry->high);
+    PUT(map.entries[at].reach, entry->reach);
     PUT(map.entries[at].meta, entry->meta);
     PUT(map.entries[at].alloc, entry->alloc);
     PUT(map.count, n + 1);
@@ -112,6 +114,7 @@ static void index_unpack(struct packed *from, struct tow_soft_entry *ret_entry)
 {
     ret_entry->low = GET(from->low);
     ret_entry->high = GET(from->high);
+    ret_entry->reach = GET(from->reach);
     ret_entry->meta = GET(from->meta);
     ret_entry->alloc = GET(from->alloc);
 }
@@ -145,7 +148,7 @@ void tow_soft_index_set_meta(uint64_t low, uint64_t meta)
     write_end();
 }
 
-bool tow_soft_index_find(uint64_t address, struct tow_soft_entry *ret_entry)
+static bool index_search(uint64_t address, bool padding, struct tow_soft_entry *ret_entry)
 {
     for (;;) {
         uint64_t before = atomic_load_explicit(&map.sequence, memory_order_acquire);
@@ -158,7 +161,8 @@ bool tow_soft_index_find(uint64_t address, struct tow_soft_entry *ret_entry)
         bool found = false;
         if (at > 0) {
             index_unpack(&map.entries[at - 1], ret_entry);
-            found = address < ret_entry->high && address >= ret_entry->low;
+            found = address < (padding ? ret_entry->reach : ret_entry->high) &&
+                    address >= ret_entry->low;
         }
         /* A read-modify-write of nothing orders the loads above before it, where a fence would do
          * but is unknown to the thread sanitizer. */
@@ -172,6 +176,16 @@ bool tow_soft_index_find(uint64_t address, struct tow_soft_entry *ret_entry)
             return found;
         }
     }
+}
+
+bool tow_soft_index_find(uint64_t address, struct tow_soft_entry *ret_entry)
+{
+    return index_search(address, false, ret_entry);
+}
+
+bool tow_soft_index_reach(uint64_t address, struct tow_soft_entry *ret_entry)
+{
+    return index_search(address, true, ret_entry);
 }
 
 bool tow_soft_index_overlaps(uint64_t base, uint64_t size)

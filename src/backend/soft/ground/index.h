@@ -25,7 +25,8 @@ enum tow_soft_alloc_kind {
 /* What an address belongs to. */
 struct tow_soft_entry {
     uint64_t low, high;
-    uint64_t meta; /* read mask 0-15, write mask 16-31 (bits are devices), alloc kind 32-39 */
+    uint64_t reach; /* kernels may go so far: `high` or more, and nothing of another's */
+    uint64_t meta;  /* read mask 0-15, write mask 16-31 (bits are devices), alloc kind 32-39 */
     struct tow_soft_alloc *alloc; /* NULL for device malloc */
 };
 
@@ -36,6 +37,8 @@ int tow_soft_index_add(const struct tow_soft_entry *entry);
 /* Removes the entry that begins at `low`; false if there is none. */
 bool tow_soft_index_remove(uint64_t low, struct tow_soft_entry *ret_entry);
 bool tow_soft_index_find(uint64_t address, struct tow_soft_entry *ret_entry);
+/* The same for a kernel's access, which may also be in the padding behind. */
+bool tow_soft_index_reach(uint64_t address, struct tow_soft_entry *ret_entry);
 /* Changes the masks of the entry at `low`. */
 void tow_soft_index_set_meta(uint64_t low, uint64_t meta);
 /* True if any entry overlaps [base, base + size). */
