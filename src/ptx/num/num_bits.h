@@ -15,10 +15,16 @@
 /* Lanes are independent even when d is a source row, which GCC cannot know. */
 #define TOW_EACH_LANE _Pragma("GCC ivdep") for (int l = 0; l < TOW_NUM_LANES; l++)
 
-/* On x86-64 the hot loops are built twice and chosen at load time: fma and 8 lanes at once. */
+/* On x86-64 the hot loops are built for several levels and chosen at load time: fma, and 8 or 16
+ * lanes at once. "arch=haswell", all that older GCCs know, is that one processor and none that is
+ * newer. */
 #if defined(__x86_64__) && defined(__GLIBC__) && defined(__GNUC__) && !defined(__clang__) &&       \
     !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+#if __GNUC__ >= 12
+#define TOW_HOT __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
+#else
 #define TOW_HOT __attribute__((target_clones("arch=haswell", "default")))
+#endif
 #else
 #define TOW_HOT
 #endif
