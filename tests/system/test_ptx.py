@@ -67,8 +67,8 @@ def busy():
 
 @t.test(240, alone=True)
 def the_ptx_machine_is_fast_enough():
-    # Within 12 times of the same loops in C, and on two processors 1.5 times as fast as on one. Other work on this
-    # machine makes it slower, never faster: the best of three counts, and of twelve while there is other work. Where two
+    # Within the limits of bench/ptx_speed.c, and half of the kinds on two processors 1.5 times as fast as on one. Other
+    # work on this machine makes it slower, never faster: the best of three counts, and of twelve while there is other work. Where two
     # processors were never to be had in all of these, nothing is known.
     undisturbed = attempts = 0
     quietest = 2.0
