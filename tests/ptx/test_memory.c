@@ -58,6 +58,72 @@ static void vectors_load_and_store(void **state)
     machine_unload(&m);
 }
 
+/* Lanes at even steps take a short way, also when two write to one place: the last one's stays. The
+ * first round of the loop goes the long way, since no range is known yet. */
+static void steps_of_all_kinds_reach_the_same_as_one_lane_after_the_other(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *space, *base;
+    } places[] = {{"global", "%d0"}, {"", "%d0"}, {"shared", "s"}, {"", "generic"}};
+    static const int64_t steps[] = {0, 1, 2, 4, 8, 12, 32, -4, -1};
+    static const int64_t gaps[] = {0, 4, 16, 32, 64, 128, -64, 512};
+    static const struct {
+        const char *type;
+        int bytes;
+    } types[] = {{"u32", 4}, {"u16", 2}, {"u8", 1}, {"u64", 8}};
+    for (unsigned i = 0; i < sizeof places / sizeof places[0] * 4; i++) {
+        unsigned place = i / 4, type = i % 4;
+        bool wide = types[type].bytes == 8, shared = place >= 2;
+        const char *space = places[place].space, *dot = *space ? "." : "";
+        char body[4096];
+        snprintf(
+            body, sizeof body,
+            "%s.shared .align 16 .b8 s[2048]; ld.param.u64 %%d3, [p1]; ld.param.u64 %%d4, [p2]; "
+            "and.b32 %%r2, %%r1, 15; shr.u32 %%r3, %%r1, 4; cvt.u64.u32 %%d5, %%r2;\n"
+            "cvt.u64.u32 %%d6, %%r3; mul.lo.u64 %%d5, %%d5, %%d3; mad.lo.u64 %%d5, %%d6, %%d4, "
+            "%%d5; ld.param.u32 %%r6, [p3]; setp.eq.u32 %%p2, %%r1, %%r6; @%%p2 add.u64 %%d5, "
+            "%%d5, 8; mov.u64 %%d7, %s; %s add.u64 %%d7, %%d7, %%d5; cvt.u32.u64 %%r7, %%d7;\n"
+            "mov.u32 %%r9, 0; add.u32 %%r10, %%r1, 100; cvt.u64.u32 %%d10, %%r10;\n"
+            "again: st%s%s.%s [%s+1024], %s; ld%s%s.%s %s, [%s+1024];\n"
+            "add.u32 %%r9, %%r9, 1; setp.lt.u32 %%p1, %%r9, 3; @%%p1 bra again;\n"
+            "cvt.u32.u64 %%r5, %%d11; st.global.u32 [%%d1+3072], %s;\n",
+            REGS, strcmp(places[place].base, "generic") == 0 ? "s" : places[place].base,
+            place == 3 ? "cvta.shared.u64 %d7, %d7;" : "", dot, space, types[type].type,
+            place == 2 ? "%r7" : "%d7", wide ? "%d10" : "%r10", dot, space, types[type].type,
+            wide ? "%d11" : "%r4", place == 2 ? "%r7" : "%d7", wide ? "%r5" : "%r4");
+        machine_load(&m, machine_wrap("", body), true);
+        out = machine_alloc(&m, 4096);
+        for (unsigned k = 0; k < sizeof steps / sizeof steps[0] * 8 * 4; k++) {
+            static const int odds[] = {-1, 0, 7, 31}; /* a lane that is out of step */
+            int64_t step = steps[k / 32], gap = gaps[k / 4 % 8];
+            int odd = odds[k % 4];
+            uint64_t args[4] = {ARG(out), (uint64_t)step, (uint64_t)gap, (uint32_t)odd};
+            uint8_t want[2048] = {0}, *at[32];
+            memset(out, 0, 4096);
+            int error = machine_run1(&m, "k", 1, 32, args, 4);
+            if (step % types[type].bytes || gap % types[type].bytes) {
+                assert_int_equal(error, -EIO);
+                assert_int_equal(m.fault.kind, TOW_PTX_FAULT_MISALIGNED);
+                continue;
+            }
+            assert_int_equal(error, 0);
+            for (int l = 0; l < 32; l++) {
+                uint64_t value = (uint64_t)l + 100;
+                at[l] = want + 1024 + (l & 15) * step + (l >> 4) * gap + (l == odd ? 8 : 0);
+                memcpy(at[l], &value, (size_t)types[type].bytes);
+            }
+            for (unsigned l = 0; l < 32; l++) {
+                uint64_t value = 0;
+                memcpy(&value, at[l], (size_t)types[type].bytes);
+                assert_int_equal(out[768 + l], value);
+            }
+            assert_true(shared || memcmp(out, want, sizeof want) == 0);
+        }
+        machine_unload(&m);
+    }
+}
+
 static void narrow_loads_extend(void **state)
 {
     (void)state;
@@ -266,6 +332,11 @@ static void mistakes_end_in_the_right_fault(void **state)
     fault_is(TOW_PTX_FAULT_MISALIGNED, 0, "", "ld.global.v4.u32 {%r2, %r3, %r4, %r5}, [%d0+8];", 1);
     fault_is(TOW_PTX_FAULT_MISALIGNED, 1, ".shared .b8 s[64];",
              "mov.u32 %r3, s; add.u32 %r3, %r3, %r1; ld.shared.u16 %h0, [%r3];", 4);
+    /* the last of 32 that lie side by side; 3968 is where the last 128 bytes begin */
+    fault_is(TOW_PTX_FAULT_ADDRESS, 31, "",
+             "mov.u32 %r9, 0; again: ld.global.u32 %r2, [%d1+3968]; add.u32 %r9, %r9, 1; "
+             "setp.lt.u32 %p1, %r9, 3; @%p1 bra again; st.global.u32 [%d1+3972], %r1;",
+             32);
     /* 64 bytes are 128, as on hardware */
     fault_is(TOW_PTX_FAULT_ADDRESS, 32, ".shared .b8 s[64];",
              "mov.u32 %r3, s; mad.lo.u32 %r3, %r1, 4, %r3; st.shared.u32 [%r3], 1;", 64);
@@ -437,6 +508,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(vectors_load_and_store),
+        cmocka_unit_test(steps_of_all_kinds_reach_the_same_as_one_lane_after_the_other),
         cmocka_unit_test(narrow_loads_extend),
         cmocka_unit_test(variables_have_their_initial_values),
         cmocka_unit_test(generic_addresses_reach_every_space),

@@ -100,3 +100,12 @@ tow_ptx_at_fn *tow_ptx_at_for(enum tow_ptx_statespace space, char kind)
         return NULL;
     }
 }
+
+tow_ptx_line_fn *tow_ptx_line_for(tow_ptx_at_fn *at)
+{
+    return at == tow_ptx_at_global     ? tow_ptx_line_global
+           : at == tow_ptx_at_generic  ? tow_ptx_line_generic
+           : at == tow_ptx_at_shared32 ? tow_ptx_line_shared32
+           : at == tow_ptx_at_shared64 ? tow_ptx_line_shared64
+                                       : NULL;
+}

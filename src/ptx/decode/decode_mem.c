@@ -9,10 +9,42 @@
 
 /* ---- loads and stores ---- */
 
+/* A whole warp at even steps, `i` the element. */
+#define LOAD_LINE(D, E)                                                                            \
+    for (unsigned i = 0; i < form->count; i++) {                                                   \
+        D *d = tow_ptx_row(w, form->refs[i]);                                                      \
+        const E *h0 = (const E *)line.half[0] + i, *h1 = (const E *)line.half[1] + i;              \
+        if (line.step == sizeof(E)) {                                                              \
+            for (unsigned l = 0; l < 16; l++) {                                                    \
+                d[l] = (D)h0[l];                                                                   \
+            }                                                                                      \
+            for (unsigned l = 0; l < 16; l++) {                                                    \
+                d[16 + l] = (D)h1[l];                                                              \
+            }                                                                                      \
+        } else if (line.step == 0) {                                                               \
+            D v0 = (D)*h0, v1 = (D)*h1;                                                            \
+            for (unsigned l = 0; l < 16; l++) {                                                    \
+                d[l] = v0;                                                                         \
+                d[16 + l] = v1;                                                                    \
+            }                                                                                      \
+        } else {                                                                                   \
+            const uint8_t *p0 = (const uint8_t *)h0, *p1 = (const uint8_t *)h1;                    \
+            for (unsigned l = 0; l < 16; l++, p0 += line.step, p1 += line.step) {                  \
+                d[l] = (D) * (const E *)p0;                                                        \
+                d[16 + l] = (D) * (const E *)p1;                                                   \
+            }                                                                                      \
+        }                                                                                          \
+    }                                                                                              \
+    return o + 1;
+
 #define LOAD(name, D, E)                                                                           \
     OP(name)                                                                                       \
     {                                                                                              \
         const struct tow_ptx_access_form *form = o->ext;                                           \
+        struct tow_ptx_line line;                                                                  \
+        if (w->exec == FULL && form->line && form->line(w, o, form->bytes, ACCESS_READ, &line)) {  \
+            LOAD_LINE(D, E)                                                                        \
+        }                                                                                          \
         if (!form->at(w, o, form->bytes, ACCESS_READ)) {                                           \
             return HALT;                                                                           \
         }                                                                                          \
@@ -61,10 +93,38 @@ OP(load_128)
     return o + 1;
 }
 
+/* Lanes in order: where several write to one place the last one's stays. */
+#define STORE_LINE(S, E)                                                                           \
+    for (unsigned i = 0; i < form->count; i++) {                                                   \
+        const S *s = tow_ptx_row(w, form->refs[i]);                                                \
+        E *h0 = (E *)line.half[0] + i, *h1 = (E *)line.half[1] + i;                                \
+        if (line.step == sizeof(E)) {                                                              \
+            for (unsigned l = 0; l < 16; l++) {                                                    \
+                h0[l] = (E)s[l];                                                                   \
+            }                                                                                      \
+            for (unsigned l = 0; l < 16; l++) {                                                    \
+                h1[l] = (E)s[16 + l];                                                              \
+            }                                                                                      \
+        } else {                                                                                   \
+            uint8_t *p0 = (uint8_t *)h0, *p1 = (uint8_t *)h1;                                      \
+            for (unsigned l = 0; l < 16; l++, p0 += line.step) {                                   \
+                *(E *)p0 = (E)s[l];                                                                \
+            }                                                                                      \
+            for (unsigned l = 0; l < 16; l++, p1 += line.step) {                                   \
+                *(E *)p1 = (E)s[16 + l];                                                           \
+            }                                                                                      \
+        }                                                                                          \
+    }                                                                                              \
+    return o + 1;
+
 #define STORE(name, S, E)                                                                          \
     OP(name)                                                                                       \
     {                                                                                              \
         const struct tow_ptx_access_form *form = o->ext;                                           \
+        struct tow_ptx_line line;                                                                  \
+        if (w->exec == FULL && form->line && form->line(w, o, form->bytes, ACCESS_WRITE, &line)) { \
+            STORE_LINE(S, E)                                                                       \
+        }                                                                                          \
         if (!form->at(w, o, form->bytes, ACCESS_WRITE)) {                                          \
             return HALT;                                                                           \
         }                                                                                          \
@@ -433,6 +493,7 @@ static int decode_access(struct tow_ptx_decoder *dec, bool store)
     if (store && (words.space == SP_CONST || words.space == SP_PARAM)) {
         return tow_ptx_bad(dec, "this state space cannot be written");
     }
+    form->line = tow_ptx_line_for(form->at);
     op.run = access_run(form, store, words.strong);
     return tow_ptx_emit(dec, &op);
 }

@@ -289,6 +289,17 @@ bool tow_ptx_at_local64(struct tow_ptx_warp *w, const struct tow_ptx_op *o, uint
                         enum tow_ptx_access access);
 typedef bool tow_ptx_at_fn(struct tow_ptx_warp *w, const struct tow_ptx_op *o, uint32_t bytes,
                            enum tow_ptx_access access);
+/* Where 32 lanes that all take part find their data when lanes 0 to 15 and 16 to 31 are each at
+ * even steps: rows, columns, one address for all. Nothing is looked up and no fault reported:
+ * false, and `at` above has to. */
+struct tow_ptx_line {
+    uint8_t *half[2]; /* lanes 0 and 16 */
+    uint64_t step;
+};
+typedef bool tow_ptx_line_fn(struct tow_ptx_warp *w, const struct tow_ptx_op *o, uint32_t bytes,
+                             enum tow_ptx_access access, struct tow_ptx_line *ret_line);
+tow_ptx_line_fn tow_ptx_line_global, tow_ptx_line_generic, tow_ptx_line_shared32,
+    tow_ptx_line_shared64;
 /* One lane's generic address range [address, address + bytes); NULL after a fault. */
 uint8_t *tow_ptx_at_lane(struct tow_ptx_warp *w, const struct tow_ptx_op *o, unsigned lane,
                          uint64_t address, uint64_t bytes, enum tow_ptx_access access);
