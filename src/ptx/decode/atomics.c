@@ -214,6 +214,32 @@ OP(atomics_atomic)
     return o + 1;
 }
 
+/* add on words of shared memory: a block and its cluster run on one host thread, so that nobody is
+ * there to be kept out. */
+OP(atomics_shared_add)
+{
+    const struct atomic_form *form = o->ext;
+    if (!form->at(w, o, 4, ACCESS_WRITE)) {
+        return HALT;
+    }
+    const uint32_t *b = tow_ptx_row(w, form->b[0]);
+    if (!form->result) {
+        FOR_LANES(l, w->exec)
+        {
+            *(uint32_t *)w->ptr[l] += b[l];
+        }
+        return o + 1;
+    }
+    uint32_t *d = tow_ptx_row(w, form->d[0]);
+    FOR_LANES(l, w->exec)
+    {
+        uint32_t old = *(uint32_t *)w->ptr[l];
+        *(uint32_t *)w->ptr[l] = old + b[l];
+        d[l] = old;
+    }
+    return o + 1;
+}
+
 OP(atomics_atomic128)
 {
     const struct atomic_form *form = o->ext;
@@ -358,6 +384,10 @@ int tow_ptx_decode_atom(struct tow_ptx_decoder *dec)
     form->raw_nan = space != SP_SHARED && form->type == PT_F64;
     if (!form->at) {
         return tow_ptx_bad(dec, "an address in this state space must be a 64-bit register");
+    }
+    if (space == SP_SHARED && form->op == AT_ADD && form->count == 1 && !form->ordered &&
+        (form->type == PT_U32 || form->type == PT_S32)) {
+        op.run = atomics_shared_add;
     }
     return tow_ptx_emit(dec, &op);
 }

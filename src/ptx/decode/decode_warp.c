@@ -8,11 +8,24 @@
 
 const struct tow_ptx_entry tow_ptx_ops_warp[] = {{NULL, NULL, NULL}};
 
+/* Mostly there is one mask for all. */
+TOW_INLINE bool all_equal(const uint32_t *row)
+{
+    uint32_t different = 0;
+    for (unsigned l = 0; l < LANES; l++) {
+        different |= row[l] ^ row[0];
+    }
+    return !different;
+}
+
 /* Whom the lanes of a .sync instruction wait for. Parts of a warp (the tiles of cooperative groups)
  * may come together, each with a member mask of its own. */
-static inline uint32_t members_of(const struct tow_ptx_warp *w, uint32_t ref)
+TOW_INLINE uint32_t members_of(const struct tow_ptx_warp *w, uint32_t ref)
 {
     const uint32_t *masks = tow_ptx_row(w, ref);
+    if (all_equal(masks)) {
+        return masks[0];
+    }
     uint32_t all = masks[__builtin_ctz(w->exec)];
     FOR_LANES(l, w->exec)
     {
@@ -22,12 +35,15 @@ static inline uint32_t members_of(const struct tow_ptx_warp *w, uint32_t ref)
 }
 
 /* Runs `body` once for each different member mask among the lanes, for those lanes alone. */
-static const struct tow_ptx_op *
+TOW_INLINE const struct tow_ptx_op *
 by_mask(struct tow_ptx_warp *w, const struct tow_ptx_op *o, uint32_t ref,
         const struct tow_ptx_op *(*body)(struct tow_ptx_warp *w, const struct tow_ptx_op *o,
                                          uint32_t members))
 {
     const uint32_t *masks = tow_ptx_row(w, ref);
+    if (all_equal(masks)) {
+        return body(w, o, masks[0]);
+    }
     const uint32_t exec = w->exec;
     const bool whole = w->whole;
     for (uint32_t left = exec; left != 0;) {
@@ -47,8 +63,8 @@ by_mask(struct tow_ptx_warp *w, const struct tow_ptx_op *o, uint32_t ref,
 }
 
 #define MASKED_OP(fn)                                                                              \
-    static const struct tow_ptx_op *fn(struct tow_ptx_warp *w, const struct tow_ptx_op *o,         \
-                                       uint32_t members)
+    TOW_INLINE const struct tow_ptx_op *fn(struct tow_ptx_warp *w, const struct tow_ptx_op *o,     \
+                                           uint32_t members)
 
 /* ---- shfl: rows a value, b lane or delta, c clamp and segment mask; e members or PTX_NO_SLOT; f
  * predicate */
@@ -60,18 +76,16 @@ enum {
     SHFL_IDX,
 };
 
-OP(decode_warp_shfl)
+/* From where each lane reads, for one mode: a loop without branches. */
+TOW_INLINE uint32_t shfl_from(unsigned mode, const uint32_t *b, const uint32_t *c,
+                              uint32_t *ret_from)
 {
-    if (o->e != PTX_NO_SLOT && !tow_ptx_gather(w, o, members_of(w, o->e))) {
-        return HALT;
-    }
-    const uint32_t *a = tow_ptx_row(w, o->a), *b = tow_ptx_row(w, o->b), *c = tow_ptx_row(w, o->c);
-    uint32_t result[LANES], in = 0;
+    uint32_t in = 0;
     for (uint32_t l = 0; l < LANES; l++) {
         uint32_t lane = b[l] & 31, clamp = c[l] & 31, segment = c[l] >> 8 & 31;
         uint32_t high = (l & segment) | (clamp & ~segment), low = l & segment, from;
         bool ok;
-        switch (o->imm) {
+        switch (mode) {
         case SHFL_UP:
             from = l - lane;
             ok = (int32_t)from >= (int32_t)high;
@@ -89,9 +103,25 @@ OP(decode_warp_shfl)
             ok = from <= high;
             break;
         }
-        from = ok ? from : l;
-        result[l] = a[from & 31];
+        ret_from[l] = (ok ? from : l) & 31;
         in |= (uint32_t)ok << l;
+    }
+    return in;
+}
+
+OP(decode_warp_shfl)
+{
+    if (o->e != PTX_NO_SLOT && !tow_ptx_gather(w, o, members_of(w, o->e))) {
+        return HALT;
+    }
+    const uint32_t *a = tow_ptx_row(w, o->a), *b = tow_ptx_row(w, o->b), *c = tow_ptx_row(w, o->c);
+    uint32_t result[LANES], from[LANES];
+    uint32_t in = o->imm == SHFL_UP     ? shfl_from(SHFL_UP, b, c, from)
+                  : o->imm == SHFL_DOWN ? shfl_from(SHFL_DOWN, b, c, from)
+                  : o->imm == SHFL_BFLY ? shfl_from(SHFL_BFLY, b, c, from)
+                                        : shfl_from(SHFL_IDX, b, c, from);
+    for (unsigned l = 0; l < LANES; l++) {
+        result[l] = a[from[l]];
     }
     tow_ptx_blend32(w, tow_ptx_row(w, o->d), result);
     if (o->f != PTX_NO_SLOT) {

@@ -317,6 +317,54 @@ static void move_element(const struct wmma_form *form, uint8_t *at, void *row, u
     }
 }
 
+static bool has_runs(const struct wmma_form *form)
+{
+    const struct tow_wmma_fragment *f = &form->fragment;
+    unsigned line = f->matrix == TOW_MMA_B ? f->rows : f->cols;
+    return (form->bits == 16 || form->bits == 32) && form->bits == f->element_bits &&
+           line % f->elements == 0;
+}
+
+/* Whether all lanes name the same matrix. */
+static bool one_place(struct tow_ptx_warp *w, const struct tow_ptx_op *o,
+                      const struct wmma_form *form, const uint32_t *strides)
+{
+    uint64_t first = lane_address(w, o, form, 0), different = 0;
+    for (unsigned l = 1; l < LANES; l++) {
+        different |= lane_address(w, o, form, l) ^ first;
+        different |= strides ? strides[l] ^ strides[0] : 0;
+    }
+    return !different;
+}
+
+/* Elements of 16 and 32 bits, of which each lane has a run along one row or column of the matrix:
+ * every `step` elements. Words of 32 bits go to registers as they lie. */
+static void move_runs(const struct tow_ptx_warp *w, const struct wmma_form *form, uint8_t *base,
+                      uint64_t stride, bool store)
+{
+    const struct tow_wmma_fragment *f = &form->fragment;
+    bool along = form->column == (f->matrix == TOW_MMA_B); /* of a row, or of a column of B */
+    uint64_t bytes = form->bits / 8, step = (along ? 1 : stride) * bytes;
+    for (unsigned l = 0; l < LANES; l++) {
+        uint16_t row, col;
+        tow_wmma_element(f, l, 0, &row, &col);
+        uint8_t *at = base + (form->column ? col * stride + row : row * stride + col) * bytes;
+        for (unsigned e = 0; e < f->elements; e += 4 / (unsigned)bytes) {
+            uint32_t *r = (uint32_t *)tow_ptx_row(w, form->refs.ref[e * bytes / 4]) + l;
+            if (bytes == 4 || along) {
+                memcpy(store ? (void *)at : r, store ? (void *)r : at, 4);
+            } else if (store) {
+                memcpy(at, r, 2);
+                memcpy(at + step, (uint8_t *)r + 2, 2);
+            } else {
+                memcpy(r, at, 2);
+                memcpy((uint8_t *)r + 2, at + step, 2);
+            }
+            at += bytes == 4 ? step : 2 * step;
+        }
+    }
+}
+
 static const struct tow_ptx_op *move_fragment(struct tow_ptx_warp *w, const struct tow_ptx_op *o,
                                               bool store)
 {
@@ -329,6 +377,15 @@ static const struct tow_ptx_op *move_fragment(struct tow_ptx_warp *w, const stru
     unsigned step = form->bits / form->fragment.element_bits; /* elements moved at once */
     uint64_t known = 0, known_stride = 0;
     uint8_t *base = NULL;
+    if (w->exec == FULL && has_runs(form) && one_place(w, o, form, strides)) {
+        uint64_t stride = strides ? strides[0] : minor, address = lane_address(w, o, form, 0);
+        base = tow_ptx_at_lane(w, o, 0, address, (matrix_bits(form, stride) + 7) / 8,
+                               store ? ACCESS_WRITE : ACCESS_READ);
+        if (base) {
+            move_runs(w, form, base, stride, store);
+        }
+        return base ? o + 1 : HALT;
+    }
     FOR_LANES(l, w->exec)
     {
         uint64_t stride = strides ? strides[l] : minor;

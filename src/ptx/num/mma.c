@@ -146,7 +146,7 @@ static float small_float(enum tow_mma_type type, uint32_t code)
 }
 
 /* Element e of a register, in all lanes. */
-static void float_row(enum tow_mma_type type, const void *row, unsigned e, double *v)
+TOW_HOT static void float_row(enum tow_mma_type type, const void *row, unsigned e, double *v)
 {
     const uint32_t *r = row;
     unsigned shift = 16 * e;
@@ -279,8 +279,8 @@ TOW_INLINE void multiply_by(unsigned m, const unsigned n, unsigned k, const doub
     }
 }
 
-static void mma_multiply(unsigned m, unsigned n, unsigned k, const double *restrict a,
-                         const double *restrict b, double *restrict c)
+TOW_HOT static void mma_multiply(unsigned m, unsigned n, unsigned k, const double *restrict a,
+                                 const double *restrict b, double *restrict c)
 {
     if (n == 8) {
         multiply_by(m, 8, k, a, b, c);

@@ -403,6 +403,51 @@ static void sample_level(const struct tow_ptx_texture *t, uint32_t index,
     }
 }
 
+/* What most kernels read: floats of one channel, two dimensions, inside. False: it is another case.
+ * The same sums in the same order as sample_level. */
+static bool sample_plain(const struct tow_ptx_texture *t, const struct tow_ptx_tex_args *args,
+                         uint32_t out[4])
+{
+    const struct tow_ptx_tex_level *level = &t->level[0];
+    if (t->kind != TOW_PTX_TEX_2D || t->format != TOW_PTX_TEX_F32 || t->channels != 1 ||
+        args->integer) {
+        return false;
+    }
+    bool linear = t->filter == TOW_PTX_TEX_LINEAR, normalized = t->normalized_coords;
+    const int32_t size[2] = {(int32_t)level->width, (int32_t)level->height};
+    struct axis axis[2];
+    for (unsigned i = 0; i < 2; i++) {
+        enum tow_ptx_tex_address mode = mode_of(t, i, linear);
+        int32_t offset = clamp_offset(args->offset[i]);
+        float x = texture_scale(args->f[i], size[i], mode, normalized);
+        axis[i] = linear ? axis_linear(x, size[i], mode, offset)
+                         : axis_point(to_position(x) + offset, size[i], mode);
+        if (axis[i].at[0] < 0 || axis[i].at[1] < 0) {
+            return false;
+        }
+    }
+    const uint8_t *rows[2] = {
+        (const uint8_t *)level->data + (uint64_t)axis[1].at[0] * level->row_pitch,
+        (const uint8_t *)level->data + (uint64_t)axis[1].at[1] * level->row_pitch};
+    memset(out, 0, 4 * sizeof out[0]);
+    if (!linear) {
+        memcpy(out, rows[0] + 4 * (uint64_t)axis[0].at[0], 4);
+        return true;
+    }
+    float wx = axis[0].weight, wy = axis[1].weight, sum = 0;
+    const float weights[4] = {(1.0f - wx) * (1.0f - wy), wx * (1.0f - wy), (1.0f - wx) * wy,
+                              wx * wy};
+    for (unsigned corner = 0; corner < 4; corner++) {
+        if (weights[corner] != 0.0f) { /* a neighbour that does not count may be infinite */
+            float texel;
+            memcpy(&texel, rows[corner >> 1] + 4 * (uint64_t)axis[0].at[corner & 1], 4);
+            sum += weights[corner] * texel;
+        }
+    }
+    out[0] = tow_f32_canon(tow_f32_bits(sum));
+    return true;
+}
+
 static float level_of_detail(const struct tow_ptx_texture *t, const struct tow_ptx_tex_args *args)
 {
     const struct tow_ptx_tex_level *base = &t->level[0];
@@ -427,8 +472,9 @@ static float level_of_detail(const struct tow_ptx_texture *t, const struct tow_p
     return lod > 0 ? (lod < last ? lod : last) : 0.0f; /* NaN is level 0 */
 }
 
-void tow_ptx_texture_fetch(const struct tow_ptx_texture *texture,
-                           const struct tow_ptx_tex_args *args, uint32_t ret_texel[4])
+TOW_HOT __attribute__((flatten)) void tow_ptx_texture_fetch(const struct tow_ptx_texture *texture,
+                                                            const struct tow_ptx_tex_args *args,
+                                                            uint32_t ret_texel[4])
 {
     if (texture->kind == TOW_PTX_TEX_BUFFER) {
         int32_t x = args->integer ? args->i[0] : to_position(args->f[0]);
@@ -437,6 +483,9 @@ void tow_ptx_texture_fetch(const struct tow_ptx_texture *texture,
             return;
         }
         read_texel(texture, &texture->level[0], x, 0, 0, ret_texel);
+        return;
+    }
+    if (texture->level_count == 1 && sample_plain(texture, args, ret_texel)) {
         return;
     }
     if (texture->level_count == 1) {
