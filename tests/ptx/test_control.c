@@ -669,6 +669,52 @@ static void async_copies_arrive(void **state)
     machine_unload(&m);
 }
 
+/* A register that stands for a parameter or a special register, and some that only look like it. */
+static void names_for_what_never_changes_are_seen_through(void **state)
+{
+    (void)state;
+    machine_load(
+        &m,
+        machine_wrap("",
+                     ".reg .pred %p<4>; .reg .b32 %r<20>; .reg .b64 %d<12>; .reg .b16 %h<4>;\n"
+                     "ld.param.u64 %d0, [p0]; cvta.to.global.u64 %d1, %d0; mov.u64 %d2, %d1;\n"
+                     "mov.u32 %r0, %tid.x; mov.b32 %r1, %r0; mad.wide.u32 %d3, %r1, 32, %d2;\n"
+                     /* half of a parameter; the whole; the same again */
+                     "ld.param.u32 %r2, [p1+4]; ld.param.u64 %d4, [p1]; ld.param.u64 %d5, [p1];\n"
+                     "add.u64 %d6, %d4, %d5; ld.param.u16 %h0, [p1]; cvt.u32.u16 %r3, %h0;\n"
+                     "st.global.u64 [%d3], %d6; st.global.v2.u32 [%d3+8], {%r2, %r3};\n"
+                     /* written twice, under a guard, changed in place, in a loop */
+                     "ld.param.u32 %r4, [p2]; add.u32 %r4, %r4, %r0; mov.u32 %r5, %ntid.x;\n"
+                     "setp.eq.u32 %p0, %r0, 3; @%p0 mov.u32 %r5, %laneid;\n"
+                     "mov.u32 %r6, 7; @%p0 ld.param.u32 %r6, [p2];\n"
+                     "st.global.v4.u32 [%d3+16], {%r4, %r5, %r6, 0};\n"
+                     "mov.u32 %r7, 0; mov.u32 %r8, %tid.x;\n"
+                     "again: mov.u32 %r9, %r7; add.u32 %r7, %r7, 1; mov.u32 %r10, %r8;\n"
+                     "setp.lt.u32 %p1, %r7, 5; @%p1 bra again;\n"
+                     "add.u32 %r11, %r9, %r10; st.global.u32 [%d3+28], %r11;"),
+        true);
+    uint32_t *out = machine_alloc(&m, 64 * 32);
+    uint64_t args[3] = {ARG(out), 0x1122334455667788ull, 1000};
+    for (unsigned round = 0; round < 2; round++) {
+        assert_int_equal(machine_run1(&m, "k", 1, 64, args, 3), 0);
+        for (uint32_t i = 0; i < 64; i++) {
+            const uint32_t *at = out + 8 * i;
+            uint64_t twice;
+            memcpy(&twice, at, 8);
+            assert_true(twice == 2 * args[1]);
+            assert_int_equal(at[2], args[1] >> 32);
+            assert_int_equal(at[3], args[1] & 0xffff);
+            assert_int_equal(at[4], args[2] + i);
+            assert_int_equal(at[5], i == 3 ? 3 : 64);
+            assert_int_equal(at[6], i == 3 ? args[2] : 7);
+            assert_int_equal(at[7], 4 + i);
+        }
+        args[1] = 0xfedcba9876543210ull; /* the next launch has its own */
+        args[2] = 5;
+    }
+    machine_unload(&m);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -702,6 +748,7 @@ int main(void)
         cmocka_unit_test(mbarriers_count_arrivals_and_bytes),
         cmocka_unit_test(stores_to_another_block_are_counted),
         cmocka_unit_test(no_cluster_is_cancelled),
+        cmocka_unit_test(names_for_what_never_changes_are_seen_through),
         cmocka_unit_test(async_copies_arrive),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -155,11 +155,15 @@ static int decode_function(struct tow_ptx_decoder *dec, struct tow_ptx_func *fun
             var->reg = tow_ptx_register_ref(dec, var->reg); /* from now on the row */
         }
     }
+    tow_ptx_alias_registers(dec);
     tow_ptx_share_registers(dec);
-    int error;
+    int error = 0;
     for (uint32_t i = 0; i < func->insn_count; i++) {
         dec->insn = func->insns[i];
         dec->starts[i] = dec->op_count;
+        if (dec->insn->dropped) {
+            continue;
+        }
         if ((error = decode_instruction(dec)) == -ENOTSUP) {
             error = decode_refused(dec, dec->starts[i]);
         }

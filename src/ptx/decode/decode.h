@@ -83,7 +83,14 @@ extern const struct tow_ptx_special tow_ptx_specials_core[], tow_ptx_specials_me
     tow_ptx_specials_num[], tow_ptx_specials_warp[], tow_ptx_specials_async[],
     tow_ptx_specials_mma[], tow_ptx_specials_texture[], tow_ptx_specials_video[];
 
-/* regalloc.c: gives the current function's registers their places. */
+/* alias.c: registers that are another name for a special register or a parameter. */
+void tow_ptx_alias_registers(struct tow_ptx_decoder *dec);
+/* The row of a special register that stays as it is while a block runs; else PTX_NO_SLOT. */
+uint32_t tow_ptx_sreg_row(uint32_t number);
+
+/* regalloc.c: whether an instruction writes its first operand, and no other. */
+bool tow_ptx_writes_first(const char *name);
+/* gives the current function's registers their places. */
 void tow_ptx_share_registers(struct tow_ptx_decoder *dec);
 
 /* reach.c: a function is named that no text defines; after decoding, who can reach such ones. */

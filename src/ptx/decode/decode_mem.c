@@ -14,7 +14,10 @@
     for (unsigned i = 0; i < form->count; i++) {                                                   \
         D *d = tow_ptx_row(w, form->refs[i]);                                                      \
         const E *h0 = (const E *)line.half[0] + i, *h1 = (const E *)line.half[1] + i;              \
-        if (line.step == sizeof(E)) {                                                              \
+        if (line.step == sizeof(E) && sizeof(D) == sizeof(E)) {                                    \
+            memcpy(d, h0, 16 * sizeof(E));                                                         \
+            memcpy(d + 16, h1, 16 * sizeof(E));                                                    \
+        } else if (line.step == sizeof(E)) {                                                       \
             for (unsigned l = 0; l < 16; l++) {                                                    \
                 d[l] = (D)h0[l];                                                                   \
             }                                                                                      \
@@ -98,7 +101,10 @@ OP(load_128)
     for (unsigned i = 0; i < form->count; i++) {                                                   \
         const S *s = tow_ptx_row(w, form->refs[i]);                                                \
         E *h0 = (E *)line.half[0] + i, *h1 = (E *)line.half[1] + i;                                \
-        if (line.step == sizeof(E)) {                                                              \
+        if (line.step == sizeof(E) && sizeof(S) == sizeof(E)) {                                    \
+            memcpy(h0, s, 16 * sizeof(E));                                                         \
+            memcpy(h1, s + 16, 16 * sizeof(E));                                                    \
+        } else if (line.step == sizeof(E)) {                                                       \
             for (unsigned l = 0; l < 16; l++) {                                                    \
                 h0[l] = (E)s[l];                                                                   \
             }                                                                                      \

@@ -148,6 +148,15 @@ OP(operands_widen)
     LANE_BODY(uint64_t, , a[l])
 }
 
+uint32_t tow_ptx_sreg_row(uint32_t number)
+{
+    if (number >= SREG_LANEID) {
+        return number < SREG_ZERO ? REF(BASE_CONST, (number - SREG_LANEID) * 128) : PTX_NO_SLOT;
+    }
+    return number >= SREG_BLOCK_ROWS ? REF(BASE_BLOCK, (number - SREG_BLOCK_ROWS) * 128)
+                                     : REF(BASE_WARP, number * 128);
+}
+
 static int sreg_source(struct tow_ptx_decoder *dec, uint32_t number, char kind, uint32_t *ret_ref)
 {
     struct tow_ptx_op op = {0};
@@ -174,12 +183,8 @@ static int sreg_source(struct tow_ptx_decoder *dec, uint32_t number, char kind, 
         error = tow_ptx_const64(dec, 0, &ref);
     } else if (number == SREG_ZERO) {
         error = tow_ptx_const32(dec, 0, &ref);
-    } else if (number >= SREG_LANEID) {
-        ref = REF(BASE_CONST, (number - SREG_LANEID) * 128);
-    } else if (number >= SREG_BLOCK_ROWS) {
-        ref = REF(BASE_BLOCK, (number - SREG_BLOCK_ROWS) * 128);
     } else {
-        ref = REF(BASE_WARP, number * 128);
+        ref = tow_ptx_sreg_row(number);
     }
     if (error == 0 && is == 'w' && row_kind(kind) == 'l') {
         op = (struct tow_ptx_op){.run = operands_widen, .a = ref, .d = tow_ptx_temp(dec, 'l')};

@@ -29,7 +29,7 @@ struct allocator {
     uint32_t *from, *to;             /* life of each candidate */
 };
 
-static bool writes_first(const char *name)
+bool tow_ptx_writes_first(const char *name)
 {
     static const char *const names[] = {
         "abs",       "activemask", "add",      "addc",  "alloca",   "and",   "atom",     "bfe",
@@ -106,8 +106,11 @@ static void visit_operand(struct allocator *a, const struct tow_ptx_operand *ope
 static void visit_insn(struct allocator *a, uint32_t at, visit_fn *visit)
 {
     const struct tow_ptx_insn *insn = a->dec->func->insns[at];
+    if (insn->dropped) {
+        return;
+    }
     bool written = insn->operand_count && insn->guard == PTX_NO_SLOT &&
-                   insn->operands[0].kind != OPD_ADDRESS && writes_first(insn->name);
+                   insn->operands[0].kind != OPD_ADDRESS && tow_ptx_writes_first(insn->name);
     for (uint32_t i = written ? 1 : 0; i < insn->operand_count; i++) {
         visit_operand(a, &insn->operands[i], false, at, visit);
     }

@@ -210,6 +210,18 @@ static void block_registers(const struct tow_ptx_job *job, struct tow_ptx_block 
     uint64_t workspace = (uint64_t)(uintptr_t)job->workspace;
     launch_broadcast(rows, BROW_ENVREG1, (uint32_t)(workspace >> 32));
     launch_broadcast(rows, BROW_ENVREG2, (uint32_t)workspace);
+    const struct tow_ptx_func *func = launch->kernel->func;
+    for (uint32_t i = 0; i < func->param_row_count; i++) {
+        const struct tow_ptx_param_row *param = &func->param_rows[i];
+        uint64_t value = 0, *wide = (uint64_t *)(rows + param->row * 128u);
+        memcpy(&value, job->params + param->offset, param->wide ? 8 : 4);
+        if (!param->wide) {
+            launch_broadcast(rows, param->row, (uint32_t)value);
+        }
+        for (unsigned l = 0; l < LANES && param->wide; l++) {
+            wide[l] = value;
+        }
+    }
 }
 
 /* What stays the same for all blocks of a launch. */

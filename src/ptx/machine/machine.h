@@ -181,7 +181,7 @@ struct tow_ptx_block {
     struct tow_ptx_cluster *cluster; /* NULL without */
     uint32_t rank;
     bool done;
-    uint8_t sregs[BROW_COUNT * 128] __attribute__((aligned(128)));
+    uint8_t sregs[(BROW_COUNT + PARAM_ROWS_MAX) * 128] __attribute__((aligned(128)));
 };
 
 struct tow_ptx_cluster {

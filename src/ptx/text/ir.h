@@ -189,6 +189,7 @@ struct tow_ptx_insn {
     unsigned line;
     uint16_t mod_count, operand_count;
     bool guard_negated;
+    bool dropped;      /* its destination is another name for its source */
     uint32_t guard;    /* register, PTX_NO_SLOT without */
     const char *key;   /* "add.s32": mnemonic and all suffixes, NUL-terminated, in the arena */
     const char **mods; /* each NUL-terminated without its dot */
@@ -225,6 +226,12 @@ struct tow_ptx_func {
     uint32_t op_count;
     uint32_t frame_bytes; /* registers of a warp */
     struct tow_ptx_param *param_layout;
+    /* Parameters that are rows of each block, behind the special registers. */
+    struct tow_ptx_param_row {
+        uint32_t offset, row;
+        bool wide;
+    } * param_rows;
+    uint32_t param_row_count;
     uint64_t shared_bytes; /* own static .shared */
     const struct tow_ptx_func *alias;
 };

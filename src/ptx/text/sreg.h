@@ -51,6 +51,7 @@ enum {
     BROW_ENVREG2,
     BROW_COUNT,
 };
+#define PARAM_ROWS_MAX 64u /* behind these: parameters of the kernel, two rows for 64 bits */
 
 /* Special registers as the parser numbers them: rows above, then these. */
 enum tow_ptx_sreg {
