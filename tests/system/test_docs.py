@@ -16,6 +16,7 @@ PAGES = [t.ROOT / "ARCHITECTURE.md", t.ROOT / "docs" / "wire-format.md",
          *sorted(page for folder in ("inside", "wire") for page in (t.ROOT / "docs" / folder).glob("*.md"))]
 # As long and as wide as they must be: mostly tables, or what people type.
 TABLES = [*(t.ROOT / name for name in ("README.md", "CONTRIBUTING.md", "docs/performance.md", "docs/compatibility.md",
+                                       "docs/software-gpu.md",
                                        "docs/testing.md", "docs/reliability.md", "docs/security.md")),
           *sorted((t.ROOT / "docs" / "guide").glob("*.md"))]
 LINES_MAX, COLUMNS_MAX, PARAGRAPH_MAX, SENTENCE_MEAN_MAX = 150, 100, 80, 20
