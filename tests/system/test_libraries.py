@@ -6,7 +6,7 @@ Each checks some of its results and ends with OK. Where numbers have so few bits
 sum, all of them are compared with what is computed here. cuBLAS, cuDNN ... have machine code (SASS) for GPUs that they know,
 so they get a capability newer than they are, for which they hand over PTX.
 
-What does not run on the software GPU: `nvjitlink ptx-to-cubin` (what nvJitLink makes of PTX is SASS), `dynamic` (the device runtime calls
+What does not run on the software GPU: `dynamic` (the device runtime calls
 functions inside NVIDIA's driver), `hopper` (tensor maps).
 What takes too long for here: cuRAND's MRG32K3A (4 s) and MT19937 (100 s), `cudnn_graph` (7 s), `nccl` (25 s, and its library is in
 no toolkit).
@@ -113,7 +113,7 @@ def nvrtc():
 
 @t.test(150, matrix="libraries")
 def nvjitlink():
-    for kind in ("lto-to-ptx", "lto-to-cubin"):
+    for kind in ("lto-to-ptx", "lto-to-cubin", "ptx-to-cubin"):
         run("nvjitlink", kind).equal(kind, "i", [2 * i * i + 10 * (i % 4 + 1) for i in range(1000)])
 
 

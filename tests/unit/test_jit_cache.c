@@ -3,6 +3,7 @@
 #include "cmocka_all.h"
 
 #include <dirent.h>
+#include <elf.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdbool.h>
@@ -47,6 +48,94 @@ static void store(int kind, const char *input, const char *options, const char *
     towc_jit_cache_free_key(key);
 }
 
+/* A file with a section .text.NAME of 64 bytes for each letter of `functions`, filled with `fill`,
+ * and with constants if it is a capital: a kernel. Instruction 2 of each is what the linker fills
+ * in. */
+static size_t make_elf(uint8_t *file, unsigned type, const char *functions, uint8_t fill)
+{
+    char names[1024] = "";
+    Elf64_Shdr sections[64] = {{0}};
+    size_t end = sizeof(Elf64_Ehdr), names_end = 1;
+    unsigned count = 1;
+    for (const char *f = functions; *f; f++) {
+        char name[3][32];
+        snprintf(name[0], sizeof name[0], ".text.%c", *f);
+        snprintf(name[1], sizeof name[1], ".rela.text.%c", *f);
+        snprintf(name[2], sizeof name[2], ".nv.constant0.%c", *f);
+        for (unsigned i = 0; i < 3; i++) {
+            if ((i == 1 && type != ET_REL) || (i == 2 && *f >= 'a')) {
+                continue;
+            }
+            sections[count++] = (Elf64_Shdr){.sh_name = (Elf64_Word)names_end,
+                                             .sh_type = i == 1 ? SHT_RELA : SHT_PROGBITS,
+                                             .sh_offset = end,
+                                             .sh_size = i == 1 ? sizeof(Elf64_Rela) : 64};
+            memcpy(names + names_end, name[i], strlen(name[i]) + 1);
+            names_end += strlen(name[i]) + 1;
+            memset(file + end, i == 0 ? fill + *f : 0, 64);
+            if (i == 0) {
+                memset(file + end + 32, type, 16);
+            } else if (i == 1) {
+                file[end] = 40; /* within the third instruction */
+            }
+            end += 64;
+        }
+    }
+    sections[count++] = (Elf64_Shdr){.sh_type = SHT_STRTAB, .sh_offset = end, .sh_size = names_end};
+    memcpy(file + end, names, names_end);
+    end += names_end;
+    Elf64_Ehdr head = {.e_type = (Elf64_Half)type,
+                       .e_shoff = end,
+                       .e_shnum = (Elf64_Half)count,
+                       .e_shentsize = sizeof(Elf64_Shdr),
+                       .e_shstrndx = (Elf64_Half)(count - 1)};
+    memcpy(head.e_ident, ELFMAG, SELFMAG);
+    head.e_ident[EI_CLASS] = ELFCLASS64;
+    memcpy(file, &head, sizeof head);
+    memcpy(file + end, sections, count * sizeof sections[0]);
+    return end + count * sizeof sections[0];
+}
+
+/* The compiler makes an object of a PTX of its own. */
+static void compile_object(const char *text, const char *functions, uint8_t fill)
+{
+    uint8_t file[8192];
+    size_t size = make_elf(file, ET_REL, functions, fill);
+    void *key = key_of(TOW_JIT_CUBIN, text, "");
+    assert_int_equal(towc_jit_cache_store(key, 0, file, (uint32_t)size), CUDA_SUCCESS);
+    towc_jit_cache_free_key(key);
+}
+
+static void expect_linked(const char *functions, uint8_t fill, const char *want)
+{
+    uint8_t file[8192];
+    size_t size = make_elf(file, ET_EXEC, functions, fill);
+    struct tow_buf ptx_found;
+    tow_buf_init(&ptx_found, 1 << 20);
+    int error = towc_jit_cache_ptx_of(file, size, &ptx_found);
+    assert_int_equal(error, want != NULL ? 0 : -ENOENT);
+    if (want != NULL) {
+        assert_int_equal(ptx_found.size, strlen(want));
+        assert_memory_equal(ptx_found.data, want, ptx_found.size);
+    }
+    tow_buf_fini(&ptx_found);
+    for (size_t cut = 0; cut < size; cut++) { /* damaged files are looked at, too */
+        uint8_t *part = malloc(cut + 1);
+        memcpy(part, file, cut);
+        tow_buf_init(&ptx_found, 1 << 20);
+        assert_true(towc_jit_cache_ptx_of(part, cut, &ptx_found) <= 0);
+        tow_buf_fini(&ptx_found);
+        free(part);
+    }
+    for (size_t at = SELFMAG; at < size; at++) {
+        file[at] ^= 0xff;
+        tow_buf_init(&ptx_found, 1 << 20);
+        assert_true(towc_jit_cache_ptx_of(file, size, &ptx_found) <= 0);
+        tow_buf_fini(&ptx_found);
+        file[at] ^= 0xff;
+    }
+}
+
 /* Each test runs in a process of its own: the environment is read once. */
 static void in_a_child(void (*test)(void))
 {
@@ -58,6 +147,29 @@ static void in_a_child(void (*test)(void))
     int status = 0;
     assert_int_equal(waitpid(child, &status, 0), child);
     assert_int_equal(status, 0);
+}
+
+static void linked(void)
+{
+    compile_object(".version 8.0 // A, b", "Ab", 1);
+    compile_object(".version 8.0 // C", "C", 1);
+    compile_object(".version 8.0 // another C", "C", 2);
+    expect_linked("A", 1, ".version 8.0 // A, b");
+    expect_linked("C", 1, ".version 8.0 // C");
+    expect_linked("C", 2, ".version 8.0 // another C");
+    expect_linked("C", 3, NULL); /* of that name, but none of these */
+    expect_linked("CbA", 1, "// towline linked 17 20\n.version 8.0 // C.version 8.0 // A, b");
+    expect_linked("Az", 1, ".version 8.0 // A, b"); /* z is of a library */
+    expect_linked("AZ", 1, NULL);                   /* a kernel that nobody knows */
+    expect_linked("z", 1, NULL);
+    compile_object(".version 8.0 // C", "C", 3);
+    expect_linked("C", 3, ".version 8.0 // C");
+}
+
+static void what_a_linker_made_is_known_by_its_code(void **state)
+{
+    (void)state;
+    in_a_child(linked);
 }
 
 #define CHECK(condition)                                                                           \
@@ -273,6 +385,7 @@ int main(void)
         cmocka_unit_test(a_damaged_file_is_as_good_as_none),
         cmocka_unit_test(disabling_leaves_the_disk_alone),
         cmocka_unit_test(the_oldest_go_when_the_folder_is_full),
+        cmocka_unit_test(what_a_linker_made_is_known_by_its_code),
         cmocka_unit_test(memory_of_ptx_has_a_limit),
     };
     return cmocka_run_group_tests(tests, setup, teardown);

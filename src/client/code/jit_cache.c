@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The compile cache on disk: finding, storing, and making room. */
 #include "client/code/jit_cache.h"
+#include "client/code/linked_cubin.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -49,10 +50,11 @@ static struct {
     struct tow_mutex lock;     /* guards all here */
     struct remembered *memory; /* newest first */
     size_t memory_size;
-    bool looked;         /* the environment was read */
-    char folder[512];    /* "" if the disk is not to be used */
-    uint64_t folder_max; /* bytes */
-    int64_t folder_size; /* bytes there, as far as known; -1: not counted yet */
+    struct towc_linked_object *objects; /* owned: for a linker, newest first */
+    bool looked;                        /* the environment was read */
+    char folder[512];                   /* "" if the disk is not to be used */
+    uint64_t folder_max;                /* bytes */
+    int64_t folder_size;                /* bytes there, as far as known; -1: not counted yet */
 } cache = {.lock = TOW_MUTEX(CLIENT_JIT_CACHE), .folder_size = -1};
 
 /* ---- in memory ---- */
@@ -101,6 +103,35 @@ static int jit_cache_recall(const uint8_t hash[TOW_SHA256_SIZE], struct tow_buf 
     }
     tow_mutex_unlock(&cache.lock);
     return result;
+}
+
+/* An object for a linker, and the PTX it was compiled from: newest first, each once. */
+static void jit_cache_keep_object(const void *elf, size_t n, const struct tow_buf *ptx)
+{
+    if (!towc_linked_is_object(elf, n) || n + ptx->size > REMEMBERED_MAX / 4) {
+        return;
+    }
+    struct towc_linked_object *object =
+        towc_linked_object_create(elf, n, (const char *)ptx->data, ptx->size);
+    if (object == NULL) {
+        return;
+    }
+    tow_mutex_lock(&cache.lock);
+    object->next = cache.objects;
+    cache.objects = object;
+    size_t kept = n + ptx->size;
+    for (struct towc_linked_object **at = &object->next; *at != NULL;) {
+        struct towc_linked_object *old = *at;
+        size_t size = old->elf_size + old->text_size;
+        if (kept + size > REMEMBERED_MAX || (old->elf_size == n && memcmp(old->elf, elf, n) == 0)) {
+            *at = old->next;
+            free(old);
+        } else {
+            kept += size;
+            at = &old->next;
+        }
+    }
+    tow_mutex_unlock(&cache.lock);
 }
 
 /* ---- on disk ---- */
@@ -349,6 +380,7 @@ static uint32_t record_cubin(const struct key *key, const void *cubin, size_t si
         tow_sha256_of(cubin, size, hash);
         tow_sha256_hex(hash, name);
         jit_cache_remember(hash, (const char *)ptx.data, ptx.size);
+        jit_cache_keep_object(cubin, size, &ptx);
         write_file(name, ".ptx", 0, ptx.data, ptx.size);
         flags = HAS_PTX;
     }
@@ -376,6 +408,9 @@ CUresult towc_jit_cache_find(void *opaque, int unused, void **ret_data, uint32_t
         struct tow_buf ptx;
         tow_buf_init(&ptx, REMEMBERED_MAX);
         int error = towc_jit_cache_ptx_of(file.data + HEAD_SIZE, size, &ptx);
+        if (error == 0) {
+            jit_cache_keep_object(file.data + HEAD_SIZE, size, &ptx);
+        }
         tow_buf_fini(&ptx);
         if (error < 0) {
             tow_buf_fini(&file);
@@ -438,5 +473,16 @@ int towc_jit_cache_ptx_of(const void *cubin, size_t n, struct tow_buf *ptx)
         error = tow_buf_append(ptx, file.data + HEAD_SIZE, file.size - HEAD_SIZE);
     }
     tow_buf_fini(&file);
+    if (error == 0) {
+        return 0;
+    }
+    size_t before = ptx->size;
+    tow_mutex_lock(&cache.lock);
+    error = towc_linked_ptx_of(cubin, n, cache.objects, ptx);
+    tow_mutex_unlock(&cache.lock);
+    if (error == 0) { /* for programs that keep the cubin and load it another day */
+        jit_cache_remember(hash, (const char *)ptx->data + before, ptx->size - before);
+        write_file(name, ".ptx", 0, ptx->data + before, ptx->size - before);
+    }
     return error < 0 ? -ENOENT : 0;
 }
