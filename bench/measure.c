@@ -5,7 +5,7 @@
  *
  *     towline-measure [--began NS] [--quick] [--max-bytes N] [--launches N] PART ...
  *
- * Parts: startup latency launches bandwidth rows memory clients. */
+ * Parts: startup latency launches bandwidth rows trial memory clients. */
 #include <dlfcn.h>
 #include <stdbool.h>
 #include <stdint.h>
@@ -468,6 +468,53 @@ static void rows(void)
     free(host);
 }
 
+/* ---- for `towline doctor` ---- */
+
+/* A few steps, and none for long: the server may be far. What is copied must come back. */
+static void trial(void)
+{
+    enum { LAUNCHES = 200, COPIES = 3 };
+    const int64_t enough_ns = 1000000000;
+    double us[LAUNCHES], up = 0, down = 0;
+    size_t count = 0, bytes = m.max_bytes;
+    step_launch_sync();
+    for (int64_t began = now_ns(); count < LAUNCHES && now_ns() - began < enough_ns; count++) {
+        int64_t begin = now_ns();
+        step_launch_sync();
+        us[count] = (double)(now_ns() - begin) / 1e3;
+    }
+    say_samples("trial_launch", us, count);
+    unsigned char *sent = malloc(bytes), *got = calloc(bytes, 1);
+    CUdeviceptr device;
+    must(sent == NULL || got == NULL ? CUDA_ERROR_OUT_OF_MEMORY : CUDA_SUCCESS, "malloc");
+    MUST(cuMemAlloc_v2, &device, bytes);
+    for (size_t i = 0; i < bytes; i++) {
+        sent[i] = (unsigned char)(i * 31 + (i >> 8));
+    }
+    int64_t began = now_ns();
+    for (int n = 0; n < COPIES && (n == 0 || now_ns() - began < 2 * enough_ns); n++) {
+        int64_t begin = now_ns();
+        MUST(cuMemcpyHtoD_v2, device, sent, bytes);
+        MUST(cuCtxSynchronize, );
+        double rate = (double)bytes / (double)(now_ns() - begin);
+        up = rate > up ? rate : up;
+        begin = now_ns();
+        MUST(cuMemcpyDtoH_v2, got, device, bytes);
+        rate = (double)bytes / (double)(now_ns() - begin);
+        down = rate > down ? rate : down;
+    }
+    if (memcmp(sent, got, bytes) != 0) {
+        fprintf(stderr, "towline-measure: a copy of %zu bytes came back with others\n", bytes);
+        exit(1);
+    }
+    say("trial_up", "GB/s", up, 0, COPIES);
+    say("trial_down", "GB/s", down, 0, COPIES);
+    check_word();
+    MUST(cuMemFree_v2, device);
+    free(sent);
+    free(got);
+}
+
 /* ---- for tests/gpu/bench ---- */
 
 static void memory(double before)
@@ -544,6 +591,8 @@ int main(int argc, char **argv)
             bandwidth();
         } else if (strcmp(argv[at], "rows") == 0) {
             rows();
+        } else if (strcmp(argv[at], "trial") == 0) {
+            trial();
         } else if (strcmp(argv[at], "memory") == 0) {
             memory(before);
         } else if (strcmp(argv[at], "clients") == 0) {

@@ -42,6 +42,7 @@ extern const struct tow_command tow_command_top;
 extern const struct tow_command tow_command_end;
 extern const struct tow_command tow_command_trust;
 extern const struct tow_command tow_command_bench;
+extern const struct tow_command tow_command_doctor;
 extern const struct tow_command tow_command_version;
 
 /* "towline: " and a sentence on stderr: something is wrong; or (tell) something is to be known. */
@@ -59,6 +60,12 @@ void tow_cli_help(const struct tow_command *command);
 /* The folder of this program, and the folder of the libraries that belong to it; both have PATH_MAX
  * bytes. -ENOENT. */
 int tow_cli_find_folders(char *ret_bin_dir, char *ret_lib_dir);
+
+/* The file of a program that is named as on a command line: 0, or the exit code of one that cannot
+ * be run, with a sentence. `ret_path` has PATH_MAX bytes. */
+int tow_cli_find_program(const char *name, char *ret_path, char *why, size_t why_size);
+/* What `towline run` sets for a program. `server` may be NULL: that stays. -ENOMEM. */
+int tow_cli_set_environment(const char *lib_dir, const char *server);
 
 /* Makes a folder that is this user's alone, for sockets: in XDG_RUNTIME_DIR, TMPDIR or /tmp. */
 enum { TOW_CLI_FOLDER_MAX = 80 }; /* "/sock" behind it must fit sockaddr_un's 108 bytes */

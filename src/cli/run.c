@@ -6,7 +6,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "cli/cli.h"
@@ -14,88 +13,6 @@
 #include "transport/address.h"
 #include "wire/control.h"
 #include "wire/limits.h"
-
-int tow_cli_find_folders(char *bin_dir, char *lib_dir)
-{
-    char self[PATH_MAX];
-    ssize_t length = readlink("/proc/self/exe", self, sizeof self - 1);
-    if (length <= 0) {
-        return -ENOENT;
-    }
-    self[length] = '\0';
-    char *slash = strrchr(self, '/');
-    if (slash == NULL) {
-        return -ENOENT;
-    }
-    *slash = '\0';
-    memcpy(bin_dir, self, (size_t)(slash - self) + 1);
-    /* build/bin beside build/lib; PREFIX/bin beside PREFIX/lib/towline. */
-    static const char *const places[] = {"../lib/towline", "../lib"};
-    for (size_t i = 0; i < sizeof places / sizeof *places; i++) {
-        char folder[PATH_MAX + 32], library[PATH_MAX + 64];
-        snprintf(folder, sizeof folder, "%s/%s", bin_dir, places[i]);
-        snprintf(library, sizeof library, "%s/libcuda.so.1", folder);
-        if (access(library, R_OK) == 0 && realpath(folder, lib_dir) != NULL) {
-            return 0;
-        }
-    }
-    return -ENOENT;
-}
-
-static bool is_program(const char *path)
-{
-    struct stat status;
-    return stat(path, &status) == 0 && S_ISREG(status.st_mode) && access(path, X_OK) == 0;
-}
-
-/* Before a server is started for it: is there such a program? 0, or the exit code. */
-static int check_program(const char *name)
-{
-    if (strchr(name, '/') != NULL) {
-        if (is_program(name)) {
-            return 0;
-        }
-        bool there = access(name, F_OK) == 0;
-        tow_cli_say(there ? "%s cannot be run: it is not an executable file"
-                          : "%s cannot be run: there is no such file",
-                    name);
-        return there ? TOW_EXIT_NOT_EXECUTABLE : TOW_EXIT_NOT_FOUND;
-    }
-    const char *path = getenv("PATH");
-    for (const char *at = path == NULL ? "/usr/bin:/bin" : path; at != NULL;) {
-        size_t length = strcspn(at, ":");
-        char file[PATH_MAX];
-        snprintf(file, sizeof file, "%.*s/%s", length == 0 ? 1 : (int)length,
-                 length == 0 ? "." : at, name);
-        if (is_program(file)) {
-            return 0;
-        }
-        at = at[length] == ':' ? at + length + 1 : NULL;
-    }
-    tow_cli_say("%s cannot be run: it is in none of the folders of PATH", name);
-    return TOW_EXIT_NOT_FOUND;
-}
-
-static int set_environment(const char *lib_dir, const char *server)
-{
-    const char *before = getenv("LD_LIBRARY_PATH");
-    size_t size = strlen(lib_dir) + (before == NULL ? 0 : strlen(before)) + 2;
-    char *path = malloc(size);
-    if (path == NULL) {
-        return -ENOMEM;
-    }
-    snprintf(path, size, before == NULL || before[0] == '\0' ? "%s" : "%s:%s", lib_dir, before);
-    int error = setenv("LD_LIBRARY_PATH", path, 1);
-    free(path);
-    /* Triton looks for the driver by itself. */
-    if (error == 0) {
-        error = setenv("TRITON_LIBCUDA_PATH", lib_dir, 1);
-    }
-    if (error == 0) {
-        error = setenv("TOWLINE_SERVER", server, 1);
-    }
-    return error;
-}
 
 /* Before the program starts: do all of these servers answer? A program whose first CUDA call fails
  * may go on with the CPU. The question takes no session. */
@@ -274,8 +191,10 @@ static int run_main(int argc, char **argv)
         return TOW_EXIT_USAGE;
     }
     char **program = argv + at;
-    int code = check_program(program[0]);
+    char why[TOW_WHY_MAX], path[PATH_MAX];
+    int code = tow_cli_find_program(program[0], path, why, sizeof why);
     if (code != 0) {
+        tow_cli_say("%s", why);
         return code;
     }
     char bin_dir[PATH_MAX], lib_dir[PATH_MAX], address[TOW_CLI_ADDRESS_MAX];
@@ -287,7 +206,7 @@ static int run_main(int argc, char **argv)
     if (find_server(bin_dir, &order, address) < 0) {
         return TOW_EXIT_FAILED;
     }
-    if (set_environment(lib_dir, address) != 0) {
+    if (tow_cli_set_environment(lib_dir, address) != 0) {
         tow_cli_say("the environment cannot be set: out of memory");
         return TOW_EXIT_FAILED;
     }

@@ -157,9 +157,11 @@ def completions_know_values_and_where_the_program_begins():
         ("run", "-q", "-s", "gpuhost", "--", ""): ["!command 6"],
         ("run", "-s", ""): ["!files"],
         ("run", "-s", "gpuhost", "./program", "-d", ""): ["!command 4"],
+        ("doctor", "-s", "gpuhost", "--", ""): ["!command 5"],
+        ("doctor", "-"): ["--json", "--server", "-s"],
         ("bench", "--plot", ""): ["!files"],
         ("version", ""): ["--json"],
-        ("help", "ver"): ["run", "devices", "status", "end", "trust", "bench", "version", "help"],
+        ("help", "ver"): ["run", "devices", "status", "doctor", "end", "trust", "bench", "version", "help"],
         ("there-is-none", ""): [],
     }.items():
         t.equal(offered(t.TOWLINE, *words), wanted, f"after {words}")

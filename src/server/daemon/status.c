@@ -136,6 +136,11 @@ int tows_status_write(const struct tows_status_source *source, struct tow_buf *o
     tow_json_str(&json, "version", TOWLINE_VERSION);
     tow_json_u64(&json, "protocol", TOW_PROTOCOL_MAX);
     tow_json_f64(&json, "uptime_s", seconds_since(source->started_ns));
+    char you[TOW_WHO_TEXT_MAX];
+    tow_json_str(&json, "you", tows_who_text(&source->who, you));
+    if (source->who.class[0] != '\0') {
+        tow_json_str(&json, "class", source->who.class);
+    }
     if (source->all) {
         /* Paths and numbers of this machine are of no use to others, but to an attacker. */
         tow_json_i64(&json, "pid", getpid());
