@@ -82,8 +82,11 @@ tsan: $(BUILD)/build.ninja
 	@[ -f $(BUILD)-tsan/build.ninja ] || meson setup $(BUILD)-tsan $(SETUP) -Doptimization=1 -Db_sanitize=thread -Db_lundef=false
 	@$(NINJA) -C $(BUILD)-tsan
 
-# A real kernel through client and server, on the software GPU: no GPU and no CUDA toolkit needed.
-demo: all
+# A picture, computed through client and server on the software GPU: no GPU and no CUDA toolkit needed. Builds only what it needs.
+DEMO = bin/towline bin/towlined lib/libcuda.so.1 bench/towline-measure
+demo: $(BUILD)/build.ninja
+	@$(NINJA) -C $(BUILD) $(DEMO)
+	@python3 tools/cuda_header.py $(BUILD)/src/gen/cuda_abi.h $(BUILD)/include/cuda.h
 	@BUILD=$(BUILD) sh examples/demo
 
 # Every feature once, in the plain build. docs/testing.md says what is tested where.
