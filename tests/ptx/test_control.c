@@ -715,6 +715,52 @@ static void names_for_what_never_changes_are_seen_through(void **state)
     machine_unload(&m);
 }
 
+/* Every block reads what the one before wrote in the round before: without the barrier some see an
+ * old value. Of a launch that is not cooperative the call returns cudaErrorInvalidValue. */
+static void the_machine_brings_grid_barriers_along(void **state)
+{
+    (void)state;
+    machine_load(
+        &m,
+        machine_wrap(
+            ".extern .func (.param .b64 r) cudaCGGetIntrinsicHandle(.param .b32 scope);\n"
+            ".extern .func (.param .b32 r) cudaCGSynchronize(.param .b64 h, .param .b32 flags);",
+            ".reg .pred %p<3>; .reg .b32 %r<20>; .reg .b64 %d<12>;\n"
+            "ld.param.u64 %d0, [p0]; mov.u32 %r0, %ctaid.x; mov.u32 %r1, %tid.x; mov.u32 %r2, "
+            "%ntid.x;\n"
+            "mov.u32 %r13, %nctaid.x; mad.lo.u32 %r3, %r0, %r2, %r1; mul.lo.u32 %r4, %r13, %r2;\n"
+            "add.u32 %r5, %r3, %r2; rem.u32 %r5, %r5, %r4;\n"
+            "mad.wide.u32 %d1, %r3, 4, %d0; mad.wide.u32 %d2, %r5, 4, %d0; mov.u32 %r6, 0;\n"
+            "{ .param .b32 s; .param .b64 h; st.param.b32 [s], 1;\n"
+            "call.uni (h), cudaCGGetIntrinsicHandle, (s); ld.param.b64 %d3, [h]; }\n"
+            "again:\n"
+            "ld.volatile.global.u32 %r7, [%d1];\n"
+            "{ .param .b64 h; .param .b32 f; .param .b32 e; st.param.b64 [h], %d3; st.param.b32 "
+            "[f], 0;\n"
+            "call.uni (e), cudaCGSynchronize, (h, f); ld.param.b32 %r8, [e]; }\n"
+            "add.u32 %r7, %r7, 1; st.volatile.global.u32 [%d2], %r7;\n"
+            "{ .param .b64 h; .param .b32 f; .param .b32 e; st.param.b64 [h], %d3; st.param.b32 "
+            "[f], 0;\n"
+            "call.uni (e), cudaCGSynchronize, (h, f); ld.param.b32 %r9, [e]; }\n"
+            "add.u32 %r6, %r6, 1; setp.lt.u32 %p0, %r6, 20; @%p0 bra again;\n"
+            "or.b32 %r8, %r8, %r9; mul.wide.u32 %d4, %r4, 4; add.u64 %d5, %d1, %d4; "
+            "st.global.u32 [%d5], %r8;"),
+        true);
+    uint32_t *out = machine_alloc(&m, 2 * 8 * 64 * 4);
+    uint64_t args[1] = {ARG(out)};
+    m.threads = 2;
+    m.cooperative = true;
+    assert_int_equal(machine_run1(&m, "k", 8, 64, args, 1), 0);
+    for (uint32_t i = 0; i < 8 * 64; i++) {
+        assert_int_equal(out[i], 20);
+        assert_int_equal(out[8 * 64 + i], 0);
+    }
+    m.cooperative = false;
+    assert_int_equal(machine_run1(&m, "k", 1, 64, args, 1), 0);
+    assert_int_equal(out[64], 1);
+    machine_unload(&m);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -749,6 +795,7 @@ int main(void)
         cmocka_unit_test(stores_to_another_block_are_counted),
         cmocka_unit_test(no_cluster_is_cancelled),
         cmocka_unit_test(names_for_what_never_changes_are_seen_through),
+        cmocka_unit_test(the_machine_brings_grid_barriers_along),
         cmocka_unit_test(async_copies_arrive),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "ptx/load/runtime.h"
 #include "ptx/decode/decode.h"
 
 static bool makes_calls(const struct tow_ptx_func *func)
@@ -177,6 +178,10 @@ int tow_ptx_load(const struct tow_ptx_text *texts, size_t count, struct tow_ptx_
     error = 0;
     for (size_t i = 0; i < count && error == 0; i++) {
         error = tow_ptx_parse(&program, &texts[i], &diag);
+    }
+    const struct tow_ptx_text *runtime = error == 0 ? tow_ptx_runtime_for(&program) : NULL;
+    if (runtime) {
+        error = tow_ptx_parse(&program, runtime, &diag);
     }
     if (error == 0 && (error = tow_ptx_link(&program, &diag)) == 0 &&
         (error = tow_ptx_decode(&program, module, &diag)) == 0 &&

@@ -261,6 +261,9 @@ int tow_ptx_fail(struct tow_ptx_diag *diag, int error, unsigned line, const char
     __attribute__((format(printf, 4, 5)));
 int tow_ptx_parse(struct tow_ptx_program *program, const struct tow_ptx_text *text,
                   struct tow_ptx_diag *diag);
+/* What a text defines under the name of an extern declaration; NULL if none does. */
+struct tow_ptx_symbol *tow_ptx_defined(const struct tow_ptx_program *program,
+                                       const struct tow_ptx_symbol *symbol);
 /* Ties extern declarations to definitions after all texts are parsed. */
 int tow_ptx_link(struct tow_ptx_program *program, struct tow_ptx_diag *diag);
 void tow_ptx_program_fini(struct tow_ptx_program *program);

@@ -481,14 +481,22 @@ static int parser_publish(struct tow_ptx_parser *parser)
     return 0;
 }
 
+struct tow_ptx_symbol *tow_ptx_defined(const struct tow_ptx_program *program,
+                                       const struct tow_ptx_symbol *symbol)
+{
+    struct tow_ptx_symbol *found =
+        program->globals ? program->globals[symbol->hash % PTX_BUCKETS] : NULL;
+    while (found && !(found->hash == symbol->hash && found->length == symbol->length &&
+                      memcmp(found->name, symbol->name, symbol->length) == 0)) {
+        found = found->chain;
+    }
+    return found;
+}
+
 int tow_ptx_link(struct tow_ptx_program *program, struct tow_ptx_diag *diag)
 {
     for (struct tow_ptx_symbol *symbol = program->undefined; symbol; symbol = symbol->scope_next) {
-        struct tow_ptx_symbol *found = program->globals[symbol->hash % PTX_BUCKETS];
-        while (found && !(found->hash == symbol->hash && found->length == symbol->length &&
-                          memcmp(found->name, symbol->name, symbol->length) == 0)) {
-            found = found->chain;
-        }
+        struct tow_ptx_symbol *found = tow_ptx_defined(program, symbol);
         if (found && found->kind == symbol->kind) {
             symbol->resolved = found;
         } else if (symbol->kind == SYM_VAR && symbol->var->space != SP_SHARED) {
