@@ -74,6 +74,25 @@ def the_tours_drawing_is_current():
 
 
 @t.test()
+def sentences_that_troubleshooting_quotes_are_said():
+    """Whoever reads the page has the sentence on his screen: it must be the one that the code says."""
+    texts = []
+    for path in [*(t.ROOT / "src").rglob("*.c"), *(t.ROOT / "packaging" / "python").rglob("*.py")]:
+        joined = re.sub(r'" LIBCUDA( ")?', lambda found: "libcuda.so.1" + ("" if found.group(1) else '"'), path.read_text())
+        joined = re.sub(r'"\s*f?"', "", joined)  # literals that stand beside each other
+        texts += re.findall(r'"((?:[^"\\\n]|\\.)*)"', joined)
+    said = "\n".join(texts)
+    page = (t.ROOT / "docs" / "guide" / "troubleshooting.md").read_text()
+    of_others = {"error while loading shared libraries"}  # the loader's
+    quoted = [words for words in re.findall(r"`([^`\n]+)`", page)
+              if re.fullmatch(r"[A-Za-z][\w' ,;:./-]+", words) and len(words.split()) > 2 and
+              not words.startswith(("towline ", "towlined ", "sudo ", "docker ", "export ", "unset "))]
+    t.check(len(quoted) > 12, f"only these are quoted: {quoted}")
+    wrong = [words for words in quoted if words not in of_others and words not in said]
+    t.check(not wrong, f"nothing says {wrong}")
+
+
+@t.test()
 def the_manual_of_towline_has_its_flags():
     manual = (t.ROOT / "docs" / "man" / "towline.1").read_text().replace("\\-", "-")
     overview = t.run([t.BUILD / "bin" / "towline", "--help"]).stdout
