@@ -46,7 +46,8 @@ struct tow_ptx_kernel_info {
     uint32_t param_count, param_bytes;
     uint32_t static_shared; /* bytes of .shared variables, without the extern one */
     uint32_t local_bytes;   /* per thread: .local variables and the ABI stack it declares */
-    uint32_t registers;     /* an estimate, 1 to 255, for attribute and occupancy queries */
+    uint32_t registers;     /* an estimate for attribute and occupancy queries, at most .maxnreg */
+    uint32_t const_bytes;   /* .const variables of its texts */
     uint32_t max_threads;   /* from .maxntid/.reqntid, else 1024 */
     uint32_t reqntid[3], reqcluster[3]; /* 0 when not given */
     uint32_t min_ctas;                  /* .minnctapersm, else 0 */

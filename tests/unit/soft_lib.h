@@ -114,7 +114,7 @@ static const char *const soft_kernels =
     "{\n"
     "  trap;\n"
     "}\n"
-    ".visible .entry bounded() .maxntid 64, 1, 1\n"
+    ".visible .entry bounded() .maxntid 64, 1, 1 .maxnreg 10\n"
     "{\n"
     "  ret;\n"
     "}\n"

@@ -100,6 +100,13 @@ static void functions_are_found_by_name_only(void **state)
     OK(tow_drive(cu, cuFuncGetAttribute)(&value, CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES,
                                          soft_function(module, "shared")));
     assert_int_equal(value, 256);
+    OK(tow_drive(cu, cuFuncGetAttribute)(&value, CU_FUNC_ATTRIBUTE_CONST_SIZE_BYTES, f));
+    assert_int_equal(value, 16);
+    OK(tow_drive(cu, cuFuncGetAttribute)(&value, CU_FUNC_ATTRIBUTE_NUM_REGS, f));
+    assert_true(value > 10);
+    OK(tow_drive(cu, cuFuncGetAttribute)(&value, CU_FUNC_ATTRIBUTE_NUM_REGS,
+                                         soft_function(module, "bounded")));
+    assert_int_equal(value, 10);
     OK(tow_drive(cu, cuFuncGetAttribute)(&value, CU_FUNC_ATTRIBUTE_PTX_VERSION, f));
     assert_int_equal(value, 80);
     OK(tow_drive(cu, cuModuleUnload)(module));

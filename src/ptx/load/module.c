@@ -27,6 +27,20 @@ static bool uses_stack_instructions(const struct tow_ptx_func *func)
     return false;
 }
 
+/* As a driver counts: all that the module has, one behind the other. */
+static uint32_t const_bytes(const struct tow_ptx_module *module)
+{
+    uint64_t bytes = 0;
+    for (size_t i = 0; i < module->variable_count; i++) {
+        const struct tow_ptx_variable *variable = &module->variables[i];
+        if (variable->space == TOW_PTX_CONST) {
+            uint64_t align = variable->align ? variable->align : 1;
+            bytes = (bytes + align - 1) / align * align + variable->size;
+        }
+    }
+    return bytes > INT32_MAX ? INT32_MAX : (uint32_t)bytes;
+}
+
 static void module_describe(struct tow_ptx_kernel *kernel, const struct tow_ptx_func *func)
 {
     struct tow_ptx_kernel_info *info = &kernel->info;
@@ -45,6 +59,9 @@ static void module_describe(struct tow_ptx_kernel *kernel, const struct tow_ptx_
     /* Registers here are virtual; hardware reuses them. A guess between the two. */
     uint32_t rows = func->frame_bytes / 128;
     info->registers = rows < 16 ? 16 : rows > 64 ? 64 : rows;
+    if (func->max_registers && func->max_registers < info->registers) {
+        info->registers = func->max_registers;
+    }
     if (func->lacks && func->lacks->refused) {
         info->refused = func->lacks->refused;
         info->refused_line = func->lacks->refused_line;
@@ -139,6 +156,7 @@ static int module_build(struct tow_ptx_program *program, struct tow_ptx_module *
         kernel->module = module;
         kernel->info.params = params;
         module_describe(kernel, func);
+        kernel->info.const_bytes = const_bytes(module);
     }
     return 0;
 }

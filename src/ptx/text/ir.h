@@ -219,6 +219,7 @@ struct tow_ptx_func {
     uint32_t local_bytes; /* frame of .local and .param variables */
     uint32_t param_bytes; /* kernels */
     uint32_t max_threads, reqntid[3], reqcluster[3], min_ctas;
+    uint32_t max_registers; /* .maxnreg; 0 without */
     bool explicit_cluster;
     uint32_t *calls; /* functions called, for shared memory and stack sums; see decoder */
     /* decoded: */

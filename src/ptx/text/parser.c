@@ -150,10 +150,13 @@ static int parse_performance(struct tow_ptx_parser *parser, struct tow_ptx_func 
                    tow_ptx_is_text(parser, ".abi_preserve") ||
                    tow_ptx_is_text(parser, ".abi_preserve_control")) {
             bool minimum = tow_ptx_is_text(parser, ".minnctapersm");
+            bool registers = tow_ptx_is_text(parser, ".maxnreg");
             tow_ptx_advance(parser);
-            if ((error = tow_ptx_parse_constant(parser, &value)) == 0 && minimum && value >= 0 &&
-                value < 4096) {
+            error = tow_ptx_parse_constant(parser, &value);
+            if (error == 0 && minimum && value >= 0 && value < 4096) {
                 func->min_ctas = (uint32_t)value;
+            } else if (error == 0 && registers && value > 0 && value < 4096) {
+                func->max_registers = (uint32_t)value;
             }
         } else if (tow_ptx_is_text(parser, ".blocksareclusters")) {
             tow_ptx_advance(parser);

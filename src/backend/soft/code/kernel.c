@@ -70,7 +70,7 @@ static CUresult attribute_get(int *pi, CUfunction_attribute attrib,
         *pi = (int)info->static_shared;
         break;
     case CU_FUNC_ATTRIBUTE_CONST_SIZE_BYTES:
-        *pi = 0;
+        *pi = (int)info->const_bytes;
         break;
     case CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES:
         *pi = (int)info->local_bytes;
