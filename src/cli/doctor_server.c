@@ -181,8 +181,8 @@ static bool server_is_here(const char *host)
     for (const struct addrinfo *at = found; at != NULL; at = at->ai_next) {
         const struct sockaddr_in *v4 = (const struct sockaddr_in *)at->ai_addr;
         const struct sockaddr_in6 *v6 = (const struct sockaddr_in6 *)at->ai_addr;
-        here |= at->ai_family == AF_INET ? ntohl(v4->sin_addr.s_addr) >> 24 == 127
-                                         : IN6_IS_ADDR_LOOPBACK(&v6->sin6_addr);
+        /* The loopback has more addresses than its interface. */
+        here |= at->ai_family == AF_INET && ntohl(v4->sin_addr.s_addr) >> 24 == 127;
         for (const struct ifaddrs *one = own; one != NULL; one = one->ifa_next) {
             if (one->ifa_addr == NULL || one->ifa_addr->sa_family != at->ai_family) {
                 continue;

@@ -312,6 +312,12 @@ def ways_that_could_be_faster():
         finds(visit("-s", f"hook:delay=5ms:{server.address()}"), "warning", "far", "the server is far", "towline bench")
 
 
+@t.test(60)
+def every_address_of_this_machine_is_this_machine():
+    with t.Server(listen=["tcp://127.0.0.3:0"]) as server:
+        finds(visit("-s", server.address("tcp")), "warning", "way", "127.0.0.3:[0-9]+ is this machine", "/run/towline.sock")
+
+
 # ---- this system ----
 
 @t.test()
@@ -340,6 +346,20 @@ os.execv(sys.argv[1], sys.argv[1:])
         report = visit("-s", server.address("tcp"), prefix=prefix)
         finds(report, "warning", "userfaultfd", "compared at every launch.*not permitted", "seccomp")
         t.check(report["runs"], "a warning counts")
+
+
+@t.test(60)
+def a_dev_shm_as_small_as_in_containers():
+    flags = ["--mount"] if os.getuid() == 0 else ["--mount", "--map-root-user"]
+    mounted = ["unshare", *flags, "sh", "-c", 'mount -t tmpfs -o size=64M tmpfs /dev/shm && exec "$@"', "sh"]
+    with t.Server() as server:
+        files = os.statvfs("/dev/shm")
+        large = files.f_blocks * files.f_frsize >= 1 << 30
+        finds(visit("-s", server.address()), "ok" if large else "warning", "shm", "^/dev/shm has ", None if large else "remount")
+        if t.run([*mounted, "true"]).returncode != 0:
+            raise t.Skip("nobody may mount another /dev/shm here")
+        finds(visit("-s", server.address("tcp"), prefix=mounted), "warning", "shm", "^/dev/shm has 64.0 MiB: PyTorch's DataLoader",
+              "--shm-size=8g")
 
 
 @t.test()
