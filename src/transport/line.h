@@ -76,6 +76,9 @@ struct tow_line_ops {
     /* The same, by a caller who will wait for the answer: may send from this thread. */
     void (*send_now)(struct tow_line *line);
     int (*send_direct)(struct tow_line *line, const struct iovec *iov, int count, size_t total);
+    /* Until there is room for `size` bytes in the out ring: how much. NULL: whoever takes from the
+     * ring makes it. */
+    int (*await_room)(struct tow_line *line, size_t size, uint64_t *ret_room);
     /* Until everything committed was handed over. */
     int (*drain)(struct tow_line *line, int64_t deadline_ns);
     /* Until `min` bytes are between in_tail and in_head. */
@@ -208,14 +211,15 @@ static inline int tow_line_peek(struct tow_line *line, size_t min, int64_t deadl
 {
     tow_locks_over(TOW_LOCK_OVER_LINE, "tow_line_peek");
     uint64_t tail = atomic_load_explicit(&line->in_tail, memory_order_relaxed);
-    uint64_t head = atomic_load_explicit(&line->in_head, memory_order_relaxed);
+    /* Another thread may have received them (keep_in.c). */
+    uint64_t head = atomic_load_explicit(&line->in_head, memory_order_acquire);
     if (__builtin_expect(head - tail < min, 0)) {
         int error = line->ops->fill(line, min, deadline_ns);
         if (error < 0) {
             return error;
         }
         tail = atomic_load_explicit(&line->in_tail, memory_order_relaxed);
-        head = atomic_load_explicit(&line->in_head, memory_order_relaxed);
+        head = atomic_load_explicit(&line->in_head, memory_order_acquire);
     }
     *ret_at = line->in_base + (tail & line->in_mask);
     *ret_available = (size_t)(head - tail);
@@ -226,7 +230,7 @@ static inline int tow_line_peek(struct tow_line *line, size_t min, int64_t deadl
 static inline void tow_line_consume(struct tow_line *line, size_t n)
 {
     uint64_t tail = atomic_load_explicit(&line->in_tail, memory_order_relaxed) + n;
-    atomic_store_explicit(&line->in_tail, tail, memory_order_relaxed);
+    atomic_store_explicit(&line->in_tail, tail, memory_order_release);
     tow_line_count(&line->bytes_in, n);
     if (line->in_place != NULL) {
         atomic_store(&line->in_place->tail, tail);

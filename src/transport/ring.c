@@ -338,7 +338,8 @@ int tow_line_reserve_slow(struct tow_line *line, size_t size, uint8_t **ret_at)
     uint64_t room = atomic_load_explicit(wait.word, memory_order_acquire) - wait.base;
     if (room > capacity || room < size) {
         tow_line_count(&line->full_waits, 1);
-        error = tow_ring_wait(line, &wait, INT64_MAX, &room);
+        error = line->ops->await_room != NULL ? line->ops->await_room(line, size, &room)
+                                              : tow_ring_wait(line, &wait, INT64_MAX, &room);
         if (error < 0) {
             return error;
         }
@@ -436,7 +437,7 @@ int tow_line_recv_into(struct tow_line *line, void *dst, size_t n)
     tow_locks_over(TOW_LOCK_OVER_LINE, "tow_line_recv_into");
     /* What already is in the buffer first. */
     uint64_t tail = atomic_load_explicit(&line->in_tail, memory_order_relaxed);
-    uint64_t head = atomic_load_explicit(&line->in_head, memory_order_relaxed);
+    uint64_t head = atomic_load_explicit(&line->in_head, memory_order_acquire);
     size_t held = (size_t)(head - tail) < n ? (size_t)(head - tail) : n;
     if (held > 0) {
         memcpy(dst, line->in_base + (tail & line->in_mask), held);

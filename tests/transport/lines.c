@@ -4,6 +4,7 @@
 
 #include "base/clock.h"
 #include "base/thread.h"
+#include "transport/keep.h"
 #include "transport/sock.h"
 #include "transport/tls.h"
 #include "transport/tls_lib.h"
@@ -53,16 +54,34 @@ void lines_cleanup(void)
     folder[0] = '\0';
 }
 
-static const char *inner_kind(void)
+static bool is_hooked(void)
 {
-    return strncmp(lines_kind, "hook-", 5) == 0 ? lines_kind + 5 : lines_kind;
+    return strncmp(lines_kind, "hook-", 5) == 0;
+}
+
+static bool is_kept(void)
+{
+    return strstr(lines_kind, "keep-") != NULL;
+}
+
+const char *lines_inner_kind(void)
+{
+    const char *kind = lines_kind + (is_hooked() ? 5 : 0);
+    return kind + (is_kept() ? 5 : 0);
+}
+
+/* Nobody mends it here: so it ends soon. */
+static int keep(struct tow_line **line)
+{
+    const struct tow_keep_setup setup = {.limit_ns = 300 * TOW_TIME_MS};
+    return tow_keep_line(*line, &setup, line);
 }
 
 bool lines_missing(void)
 {
     const struct tow_tls_lib *lib;
     char why[TOW_WHY_MAX] = "";
-    if (strcmp(inner_kind(), "tls") != 0 || tow_tls_lib(&lib, why, sizeof why) == 0) {
+    if (strcmp(lines_inner_kind(), "tls") != 0 || tow_tls_lib(&lib, why, sizeof why) == 0) {
         return false;
     }
     printf("%s\n", why);
@@ -73,7 +92,7 @@ struct tow_listener *lines_listen(char ret_connect[TOW_ADDRESS_MAX])
 {
     static int number;
     char address[TOW_ADDRESS_MAX], why[TOW_WHY_MAX] = "";
-    const char *kind = inner_kind();
+    const char *kind = lines_inner_kind();
     if (strcmp(kind, "tcp") == 0 || strcmp(kind, "tls") == 0) {
         snprintf(address, sizeof address, "tcp://127.0.0.1:0");
     } else {
@@ -84,7 +103,7 @@ struct tow_listener *lines_listen(char ret_connect[TOW_ADDRESS_MAX])
         fail_msg("%s", why);
     }
     snprintf(ret_connect, TOW_ADDRESS_MAX, "%s%.400s",
-             kind == lines_kind ? "" : "hook:delay=100us:", listener->address);
+             is_hooked() && !is_kept() ? "hook:delay=100us:" : "", listener->address);
     return listener;
 }
 
@@ -92,7 +111,6 @@ struct tow_listener *lines_listen(char ret_connect[TOW_ADDRESS_MAX])
 static int connect_tls(const char *address, int64_t deadline_ns, char *ret_why, size_t size,
                        struct tow_line **ret_line)
 {
-    bool hooked = inner_kind() != lines_kind;
     const char *port = strrchr(address, ':');
     struct sockaddr_in to = {.sin_family = AF_INET,
                              .sin_port = htons((uint16_t)atoi(port + 1)),
@@ -105,8 +123,9 @@ static int connect_tls(const char *address, int64_t deadline_ns, char *ret_why, 
         return error;
     }
     error = tow_tls_line(fd, false, &grant, deadline_ns, ret_why, size, ret_line);
-    return error == 0 && hooked ? tow_line_hook(*ret_line, "delay=100us", ret_why, size, ret_line)
-                                : error;
+    return error == 0 && is_hooked() && !is_kept()
+               ? tow_line_hook(*ret_line, "delay=100us", ret_why, size, ret_line)
+               : error;
 }
 
 struct tow_line *lines_connect(const char *address)
@@ -118,9 +137,15 @@ struct tow_line *lines_connect(const char *address)
     const struct tow_preface preface = {bytes, sizeof bytes};
     struct tow_patience patience = tow_patience_none(tow_time_deadline(TOW_CONNECT_TIMEOUT_NS));
     int error =
-        strcmp(inner_kind(), "tls") == 0
+        strcmp(lines_inner_kind(), "tls") == 0
             ? connect_tls(address, patience.deadline_ns, why, sizeof why, &line)
             : tow_transport_connect_by(address, &preface, &patience, why, sizeof why, &line);
+    if (error == 0 && is_kept()) {
+        error = keep(&line);
+    }
+    if (error == 0 && is_kept() && is_hooked()) {
+        error = tow_line_hook(line, "delay=100us", why, sizeof why, &line);
+    }
     if (error < 0) {
         fprintf(stderr, "connect %s: %s\n", address, why);
         abort();
@@ -143,9 +168,12 @@ struct tow_line *lines_adopt(struct tow_listener *listener)
     assert_int_equal(tow_listener_accept(listener, &fd, peer), 0);
     struct tow_line *line;
     int64_t deadline_ns = tow_time_deadline(5 * TOW_TIME_S);
-    int error = strcmp(inner_kind(), "tls") == 0
+    int error = strcmp(lines_inner_kind(), "tls") == 0
                     ? tow_tls_line(fd, true, &grant, deadline_ns, why, sizeof why, &line)
                     : tow_line_from_fd(fd, listener->kind, deadline_ns, why, sizeof why, &line);
+    if (error == 0 && is_kept()) {
+        error = keep(&line);
+    }
     if (error < 0) {
         fail_msg("%s", why);
     }
@@ -164,9 +192,9 @@ static void *connect_run(void *arg)
 
 void lines_pair(struct tow_line **ret_client, struct tow_line **ret_server)
 {
-    if (strcmp(inner_kind(), "self") == 0) {
+    if (strcmp(lines_inner_kind(), "self") == 0) {
         assert_int_equal(tow_line_pair(ret_client, ret_server), 0);
-        if (inner_kind() != lines_kind) {
+        if (is_hooked()) {
             char why[TOW_WHY_MAX];
             assert_int_equal(tow_line_hook(*ret_client, "delay=100us", why, sizeof why, ret_client),
                              0);

@@ -6,9 +6,11 @@
 #include "../unit/cmocka_all.h"
 #include "transport/transport.h"
 
-/* "self", "unix", "tcp", "tls", "shm", or "hook-" and one of them; set by main from its argument.
- */
+/* "self", "unix", "tcp", "tls", "shm", or "hook-" and one of them; before "tcp" and "tls" also
+ * "keep-", for lasting ones. Set by main from its argument. */
 extern const char *lines_kind;
+/* Without the words before it. */
+const char *lines_inner_kind(void);
 
 /* A folder of this test's own, removed by lines_cleanup. */
 const char *lines_folder(void);
