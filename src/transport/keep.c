@@ -89,7 +89,7 @@ static int64_t boot_now_ns(void)
     return (int64_t)now.tv_sec * TOW_TIME_S + now.tv_nsec;
 }
 
-static void cut(struct keep_line *keep, int error)
+static void mark_cut(struct keep_line *keep, int error)
 {
     tow_mutex_lock(&keep->life);
     if (atomic_load(&keep->state) == KEEP_LIVE) {
@@ -107,7 +107,7 @@ int keep_failed(struct keep_line *keep, int error, bool drained)
         keep_end(keep, error, error); /* not the line's failure: another one helps nobody */
         return error;
     }
-    cut(keep, error);
+    mark_cut(keep, error);
     if (drained) {
         /* Who sends waits no longer, either. Who failed to send has seen to that; what has come can
          * still be received. */
@@ -191,8 +191,8 @@ static int take_roles(struct keep_line *keep, int64_t deadline_ns)
 }
 
 /* Says what was taken here, and learns what was taken there. */
-static int exchange(struct keep_line *keep, struct tow_line *fresh, int64_t deadline_ns,
-                    uint64_t *ret_taken)
+static int exchange_taken(struct keep_line *keep, struct tow_line *fresh, int64_t deadline_ns,
+                          uint64_t *ret_taken)
 {
     uint8_t *to;
     const uint8_t *at = NULL;
@@ -217,7 +217,7 @@ static int exchange(struct keep_line *keep, struct tow_line *fresh, int64_t dead
 }
 
 /* With both roles. The old line is the caller's then. */
-static struct keep_wire *swap(struct keep_line *keep, struct keep_wire *wire, uint64_t taken)
+static struct keep_wire *swap_wire(struct keep_line *keep, struct keep_wire *wire, uint64_t taken)
 {
     keep_rewind(keep, taken);
     keep->left = 0;
@@ -246,17 +246,17 @@ int tow_keep_mend(struct tow_line *line, struct tow_line *fresh, int64_t deadlin
         return -ENOMEM;
     }
     *wire = (struct keep_wire){.line = fresh, .users = 1};
-    cut(keep, -ECONNRESET);
+    mark_cut(keep, -ECONNRESET);
     shut_wire(keep);
     int error = take_roles(keep, deadline_ns);
     if (error == 0) {
         uint64_t taken = 0;
         error = keep_ended(keep);
         if (error == 0) {
-            error = exchange(keep, fresh, deadline_ns, &taken);
+            error = exchange_taken(keep, fresh, deadline_ns, &taken);
         }
         if (error == 0) {
-            wire = swap(keep, wire, taken);
+            wire = swap_wire(keep, wire, taken);
         }
         tow_mutex_unlock(&keep->send);
         keep_receive_give(keep);
@@ -273,7 +273,7 @@ int tow_keep_mend(struct tow_line *line, struct tow_line *fresh, int64_t deadlin
     return error;
 }
 
-static void redial(struct keep_line *keep)
+static void redial_until_live(struct keep_line *keep)
 {
     int64_t pause = 0;
     int why;
@@ -306,7 +306,7 @@ static void *mender_run(void *arg)
     struct keep_line *keep = arg;
     while (keep_ended(keep) == 0) {
         if (atomic_load(&keep->state) == KEEP_CUT) {
-            redial(keep);
+            redial_until_live(keep);
             continue;
         }
         struct keep_wire *wire = keep_wire_get(keep);

@@ -20,7 +20,7 @@
 #define KEEP_HEAD 16u
 /* Most that follows a head: a payload's bytes. More of them cost less, and delay what the head of
  * the next one acknowledges. */
-#define KEEP_RECORD_MAX (1u << 20)
+#define KEEP_RECORD_MAX (4u << 20)
 
 enum keep_kind {
     KEEP_DATA = 1,   /* bytes of the stream; all others have none */

@@ -15,7 +15,7 @@
 #include <string.h>
 
 /* Of a payload at most so much is received in one call, so that it is acknowledged in time. */
-#define RECEIVE_MOST (512u << 10)
+#define RECEIVE_MOST (1u << 20)
 
 /* What has come of small records is taken in one go; of larger ones the consumer may want the rest
  * where it belongs. */
@@ -94,7 +94,7 @@ static int next_record(struct keep_line *keep, int64_t deadline_ns)
     return 0;
 }
 
-static void took(struct keep_line *keep, size_t n)
+static void count_taken(struct keep_line *keep, size_t n)
 {
     keep->left -= (uint32_t)n;
     uint64_t taken = atomic_load_explicit(&keep->taken, memory_order_relaxed) + n;
@@ -137,12 +137,12 @@ static int take_some(struct keep_line *keep, size_t most, int64_t deadline_ns)
         return error == -ETIMEDOUT ? error : keep_failed(keep, error, true);
     }
     atomic_store(&line->in_head, head + n);
-    took(keep, n);
+    count_taken(keep, n);
     return 0;
 }
 
 /* What lies there already and is small. */
-static void sweep(struct keep_line *keep)
+static void sweep_small(struct keep_line *keep)
 {
     struct tow_line *inner = keep->wire->line;
     int error = 0;
@@ -191,7 +191,7 @@ static int fill_ring(struct keep_line *keep, size_t min, int64_t deadline_ns)
     }
     keep->bulk = false;
     if (error == 0) {
-        sweep(keep);
+        sweep_small(keep);
     }
     return error;
 }
@@ -208,7 +208,7 @@ static int await_receiver(struct keep_line *keep, size_t held, int64_t deadline_
 }
 
 /* After an error of who had the role: whether to go on. */
-static int after(struct keep_line *keep, int error, int64_t deadline_ns)
+static int after_step(struct keep_line *keep, int error, int64_t deadline_ns)
 {
     int ended = keep_ended(keep);
     if (ended != 0 || error == -ETIMEDOUT) {
@@ -237,10 +237,10 @@ int keep_fill(struct tow_line *line, size_t min, int64_t deadline_ns)
         if (keep_receive_try(keep)) {
             error = fill_ring(keep, min, deadline_ns);
             keep_receive_give(keep);
-            error = after(keep, error, deadline_ns);
+            error = after_step(keep, error, deadline_ns);
         } else {
             error = await_receiver(keep, held, deadline_ns);
-            error = after(keep, error, deadline_ns);
+            error = after_step(keep, error, deadline_ns);
         }
     }
 }
@@ -281,7 +281,7 @@ static ssize_t receive_direct(struct keep_line *keep, uint8_t *to, size_t n)
     atomic_store_explicit(&line->in_tail, tail, memory_order_relaxed);
     atomic_store_explicit(&line->in_head, tail, memory_order_relaxed);
     tow_line_count(&line->bytes_in, n);
-    took(keep, n);
+    count_taken(keep, n);
     return (ssize_t)n;
 }
 
@@ -304,7 +304,7 @@ int keep_recv_into(struct tow_line *line, void *dst, size_t n)
         }
         to += got;
         left -= got;
-        int ended = left > 0 && got == 0 ? after(keep, (int)error, TOW_TIME_FOREVER) : 0;
+        int ended = left > 0 && got == 0 ? after_step(keep, (int)error, TOW_TIME_FOREVER) : 0;
         if (ended < 0 && keep_held(line) == 0) {
             return ended;
         }

@@ -31,8 +31,8 @@ _Static_assert(COPIES / LENT_MIN < KEEP_SEGMENTS, "copies must not run out of se
 /* Rather than copy more than this, the caller waits until the peer has taken more of it, as long as
  * the peer goes on: a large payload would be copied by the processor while nothing is sent. It is
  * more than a network holds, and than is received between two acknowledgements. */
-#define SETTLE_MAX (1u << 20)
-#define SETTLE_WAIT_NS (5 * TOW_TIME_MS)
+#define COPY_MAX (1u << 20)
+#define COPY_WAIT_NS (5 * TOW_TIME_MS)
 
 /* At the end a peer that is there acknowledges within this time, if it reads at all. The kernel
  * delivers what it has all the same, unless the line is cut just then. */
@@ -40,7 +40,7 @@ _Static_assert(COPIES / LENT_MIN < KEEP_SEGMENTS, "copies must not run out of se
 
 /* ---- what is kept ---- */
 
-static struct keep_segment *segment(struct keep_line *keep, uint64_t number)
+static struct keep_segment *segment_at(struct keep_line *keep, uint64_t number)
 {
     return &keep->segments[number & (KEEP_SEGMENTS - 1)];
 }
@@ -52,7 +52,7 @@ static size_t find_piece(struct keep_line *keep, uint64_t at, uint64_t until, si
     struct keep_segment *next = NULL;
     /* The last look may have been at what was not sent then. */
     while (keep->next > keep->first) {
-        next = segment(keep, keep->next - 1);
+        next = segment_at(keep, keep->next - 1);
         if (at >= next->from + next->size) {
             break;
         }
@@ -60,7 +60,7 @@ static size_t find_piece(struct keep_line *keep, uint64_t at, uint64_t until, si
     }
     next = NULL;
     while (keep->next < keep->end) {
-        next = segment(keep, keep->next);
+        next = segment_at(keep, keep->next);
         if (at < next->from + next->size) {
             break;
         }
@@ -94,13 +94,13 @@ static size_t piece_at(struct keep_line *keep, uint64_t at, uint64_t until, size
 }
 
 /* Gives free what the peer has acknowledged. */
-static void trim(struct keep_line *keep)
+static void trim_kept(struct keep_line *keep)
 {
     tow_mutex_lock(&keep->kept);
     uint64_t acked = atomic_load(&keep->acked), ring_at = 0;
     bool within = false;
     while (keep->first < keep->end && !within) {
-        struct keep_segment *oldest = segment(keep, keep->first);
+        struct keep_segment *oldest = segment_at(keep, keep->first);
         if (acked < oldest->from + oldest->size) {
             within = true;
             ring_at = oldest->ring_at - (acked < oldest->from ? oldest->from - acked : 0);
@@ -131,7 +131,7 @@ void keep_rewind(struct keep_line *keep, uint64_t taken)
     atomic_store(&keep->acked, taken);
     atomic_store(&keep->sent, taken);
     atomic_store(&keep->told, atomic_load(&keep->taken));
-    trim(keep);
+    trim_kept(keep);
 }
 
 /* ---- records ---- */
@@ -224,7 +224,7 @@ int keep_pump(struct keep_line *keep, bool wait)
         if (atomic_load(&keep->state) != KEEP_LIVE || atomic_load(&keep->line.down)) {
             return -ENOTCONN;
         }
-        trim(keep);
+        trim_kept(keep);
         int sent = send_record(keep, wait);
         if (sent <= 0) {
             return sent;
@@ -387,7 +387,7 @@ static int lend_large(struct keep_line *keep, const struct iovec *part)
     }
     int error = keep->segments == NULL || keep->end - keep->first == KEEP_SEGMENTS ? -ENOMEM : 0;
     if (error == 0) {
-        *segment(keep, keep->end) = (struct keep_segment){
+        *segment_at(keep, keep->end) = (struct keep_segment){
             .from = keep_end_of(keep),
             .size = part->iov_len,
             .ring_at = keep->line.out_head,
@@ -426,8 +426,8 @@ static uint64_t acked_of(const struct keep_segment *lends, uint64_t acked)
 static uint64_t lent_until(struct keep_line *keep, uint64_t until, uint64_t acked)
 {
     uint64_t lent = 0;
-    for (uint64_t i = keep->first; i < keep->end && segment(keep, i)->from < until; i++) {
-        const struct keep_segment *lends = segment(keep, i);
+    for (uint64_t i = keep->first; i < keep->end && segment_at(keep, i)->from < until; i++) {
+        const struct keep_segment *lends = segment_at(keep, i);
         if (!lends->copied) {
             lent += lends->size - acked_of(lends, acked);
         }
@@ -437,8 +437,8 @@ static uint64_t lent_until(struct keep_line *keep, uint64_t until, uint64_t acke
 
 static void copy_until(struct keep_line *keep, uint64_t until, uint64_t acked)
 {
-    for (uint64_t i = keep->first; i < keep->end && segment(keep, i)->from < until; i++) {
-        struct keep_segment *lends = segment(keep, i);
+    for (uint64_t i = keep->first; i < keep->end && segment_at(keep, i)->from < until; i++) {
+        struct keep_segment *lends = segment_at(keep, i);
         if (lends->copied) {
             continue;
         }
@@ -455,9 +455,9 @@ static void copy_until(struct keep_line *keep, uint64_t until, uint64_t acked)
 
 /* With the role, which it gives back: what is lent up to `until` is the callers' again. False: more
  * than can be copied, or than should be. */
-static bool settle_now(struct keep_line *keep, uint64_t until, uint64_t most, int *ret_error)
+static bool give_lent_now(struct keep_line *keep, uint64_t until, uint64_t most, int *ret_error)
 {
-    trim(keep);
+    trim_kept(keep);
     tow_mutex_lock(&keep->kept);
     uint64_t acked = atomic_load(&keep->acked); /* others receive meanwhile */
     uint64_t lent = lent_until(keep, until, acked);
@@ -474,19 +474,19 @@ static bool settle_now(struct keep_line *keep, uint64_t until, uint64_t most, in
     return done;
 }
 
-static int settle(struct keep_line *keep, uint64_t until)
+static int give_lent(struct keep_line *keep, uint64_t until)
 {
-    uint64_t most = SETTLE_MAX;
+    uint64_t most = COPY_MAX;
     for (;;) {
         int error = 0;
         uint64_t acked = atomic_load(&keep->acked);
         tow_mutex_lock(&keep->send);
-        if (settle_now(keep, until, most, &error)) {
+        if (give_lent_now(keep, until, most, &error)) {
             return error;
         }
         bool fits = most == COPIES;
-        error = keep_await_ack(keep, acked,
-                               fits ? TOW_TIME_FOREVER : tow_time_deadline(SETTLE_WAIT_NS));
+        error =
+            keep_await_ack(keep, acked, fits ? TOW_TIME_FOREVER : tow_time_deadline(COPY_WAIT_NS));
         if (error == -ETIMEDOUT) {
             most = COPIES; /* the peer is busy with something else */
         } else if (error < 0) {
@@ -512,7 +512,7 @@ int keep_send_direct(struct tow_line *line, const struct iovec *iov, int count, 
         error = send_until(keep, until);
     }
     if (error == 0) {
-        error = settle(keep, until);
+        error = give_lent(keep, until);
     }
     if (error < 0) {
         /* Part of a frame may be out, and what is lent is the caller's: nothing follows. */
@@ -536,7 +536,7 @@ int keep_await_room(struct tow_line *line, size_t size, uint64_t *ret_room)
             return atomic_load(&line->down) ? -ESHUTDOWN : error;
         }
         uint64_t acked = atomic_load(&keep->acked);
-        trim(keep);
+        trim_kept(keep);
         uint64_t room = line->out_mask + 1 - (line->out_head - atomic_load(&keep->ctl.tail));
         if (room >= size) {
             *ret_room = room;

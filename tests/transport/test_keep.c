@@ -40,6 +40,7 @@ struct way {
     uint64_t cut_at[2];         /* so many bytes that come from that side still pass */
     _Atomic uint64_t passed[2]; /* of each side */
     bool resets;                /* a cut is a reset, else an end */
+    _Atomic bool *cut;          /* another's: cut at once */
     pthread_t thread;
     bool started;
 };
@@ -96,7 +97,10 @@ static void *way_run(void *arg)
     while (goes_on) {
         struct pollfd in[2] = {{way->fds[0], POLLIN, 0}, {way->fds[1], POLLIN, 0}};
         struct pollfd out[2] = {{way->fds[0], POLLOUT, 0}, {way->fds[1], POLLOUT, 0}};
-        poll(in, 2, 1000);
+        poll(in, 2, 10);
+        if (atomic_exchange(way->cut, false)) {
+            break;
+        }
         poll(out, 2, 0);
         bool passed = false;
         for (int i = 0; i < 2 && goes_on; i++) {
@@ -129,6 +133,7 @@ struct world {
     _Atomic bool random;
     uint64_t seed;
     _Atomic unsigned dials;
+    _Atomic bool cut;
     uint64_t shaken[2]; /* bytes that passed before the first connection was a line */
 };
 static struct world world;
@@ -193,6 +198,7 @@ static void open_way(struct world *at, int *ret_client, int *ret_server)
     at->way = (struct way){.fds = {one[1], other[0]},
                            .cut_at = {cut[0], cut[1]},
                            .resets = draw(at) % 2 == 0,
+                           .cut = &at->cut,
                            .started = true};
     if (tow_thread_start("way", way_run, &at->way, &at->way.thread) != 0) {
         abort();
@@ -273,12 +279,10 @@ static int setup(void **state)
     return 0;
 }
 
-/* The client's end of the connection breaks. */
+/* The connection that there is breaks, or the next one. */
 static void cut_now(struct world *at)
 {
-    for (int i = 0; i < 2; i++) {
-        shutdown(at->way.fds[i], SHUT_RDWR);
-    }
+    atomic_store(&at->cut, true);
 }
 
 /* ---- everything at once, cut at random ---- */
