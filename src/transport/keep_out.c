@@ -46,8 +46,8 @@ static struct keep_segment *segment_at(struct keep_line *keep, uint64_t number)
 }
 
 /* The bytes of the stream from `at` on that lie in a row: how many, and where. */
-static size_t find_piece(struct keep_line *keep, uint64_t at, uint64_t until, size_t most,
-                         const uint8_t **ret_bytes)
+static size_t find_stretch(struct keep_line *keep, uint64_t at, uint64_t until, size_t most,
+                           const uint8_t **ret_bytes)
 {
     struct keep_segment *next = NULL;
     /* The last look may have been at what was not sent then. */
@@ -84,11 +84,11 @@ static size_t find_piece(struct keep_line *keep, uint64_t at, uint64_t until, si
     return n < most ? (size_t)n : most;
 }
 
-static size_t piece_at(struct keep_line *keep, uint64_t at, uint64_t until, size_t most,
-                       const uint8_t **ret_bytes)
+static size_t stretch_at(struct keep_line *keep, uint64_t at, uint64_t until, size_t most,
+                         const uint8_t **ret_bytes)
 {
     tow_mutex_lock(&keep->kept);
-    size_t n = find_piece(keep, at, until, most, ret_bytes);
+    size_t n = find_stretch(keep, at, until, most, ret_bytes);
     tow_mutex_unlock(&keep->kept);
     return n;
 }
@@ -187,7 +187,7 @@ static int send_record(struct keep_line *keep, bool wait)
     size_t size = 0;
     for (; count < TOW_LINE_IOV_MAX && at + size < until && size < KEEP_RECORD_MAX; count++) {
         const uint8_t *bytes;
-        size_t n = piece_at(keep, at + size, until, KEEP_RECORD_MAX - size, &bytes);
+        size_t n = stretch_at(keep, at + size, until, KEEP_RECORD_MAX - size, &bytes);
         parts[count] = (struct iovec){(void *)(uintptr_t)bytes, n};
         size += n;
     }
