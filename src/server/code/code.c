@@ -500,7 +500,7 @@ static uint64_t device_key(struct tows_serve *call, struct code *code, int devic
         char name[256];
     } kind;
     memset(&kind, 0, sizeof kind);
-    kind.format = 2;
+    kind.format = 3; /* to be raised with what the software GPU says of its kernels, too */
     if (tow_drive(call->driver, cuDriverGetVersion)(&kind.version) != CUDA_SUCCESS ||
         tow_drive(call->driver, cuDeviceGetUuid_v2)(&kind.uuid, device) != CUDA_SUCCESS ||
         tow_drive(call->driver, cuDeviceGetName)(kind.name, sizeof kind.name, device) !=
