@@ -158,13 +158,16 @@ bool keep_has_work(struct keep_line *keep)
 
 static bool has_room(struct tow_line *inner, size_t n)
 {
-    return inner->out_mask + 1 - (inner->out_head - atomic_load(&inner->out->tail)) >= n;
+    uint64_t room = inner->out_mask + 1 - (inner->out_head - atomic_load(&inner->out->tail));
+    inner->out_limit = inner->out_head + room;
+    return room >= n;
 }
 
+/* Waits for room only where there is none: so who has looked may hold locks of any kind. */
 static int send_small(struct tow_line *inner, const struct iovec *parts, int count, size_t n)
 {
-    uint8_t *to;
-    int error = tow_line_reserve(inner, n, &to);
+    uint8_t *to = inner->out_base + (inner->out_head & inner->out_mask);
+    int error = has_room(inner, n) ? 0 : tow_line_reserve(inner, n, &to);
     if (error < 0) {
         return error;
     }

@@ -707,6 +707,23 @@ static void a_cut_is_mended_while_nobody_looks(void **state)
     end(&world);
 }
 
+/* Whoever shuts a line down may hold a lock over which nobody waits for a peer. */
+static void a_shutdown_waits_for_no_peer(void **state)
+{
+    struct tow_mutex lock;
+    const uint8_t *at;
+    size_t available;
+    begin(&world, LIMIT_NS, 0);
+    tow_mutex_init(&lock, LINE_LANES);
+    tow_mutex_lock(&lock);
+    tow_line_shutdown(world.client);
+    tow_mutex_unlock(&lock);
+    tow_mutex_fini(&lock);
+    int64_t deadline = tow_time_deadline(LIMIT_NS / 2);
+    assert_int_equal(tow_line_peek(world.server, 8, deadline, &at, &available), -ECONNRESET);
+    end(&world);
+}
+
 /* ---- acknowledgements ---- */
 
 enum { SENT = 64 << 20 };
@@ -893,6 +910,7 @@ int main(int argc, char **argv)
         CASE(who_is_not_mended_in_time_learns_the_end),
         CASE(a_stale_line_ends_at_once),
         CASE(a_shutdown_ends_the_waiting_for_a_new_line),
+        CASE(a_shutdown_waits_for_no_peer),
         CASE(a_cut_is_mended_while_nobody_looks),
         CASE(who_only_sends_needs_no_reader),
         CASE(an_acknowledgement_makes_nothing_readable),
