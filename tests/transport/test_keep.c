@@ -298,7 +298,7 @@ struct head {
     uint64_t number;
 };
 
-static _Atomic bool enough;
+static _Atomic bool enough, wrong;
 
 static uint64_t mix(uint64_t x)
 {
@@ -425,6 +425,7 @@ static void *consume_all(void *arg)
         }
     }
     free(bytes);
+    atomic_store(&wrong, atomic_load(&wrong) || error < 0);
     return (void *)(intptr_t)error;
 }
 
@@ -462,6 +463,7 @@ static void everything_comes_once_through_a_thousand_cuts(void **state)
         moved = now != before ? tow_time_now_ns() : moved;
         before = now;
         assert_true(tow_time_now_ns() - moved < 60 * TOW_TIME_S);
+        assert_false(atomic_load(&wrong));
         tow_time_sleep(TOW_TIME_MS);
     }
     atomic_store(&world.random, false);
