@@ -7,6 +7,7 @@ A module defines tests with @test and ends with main(); tests/run starts each in
 import concurrent.futures
 import contextlib
 import ctypes
+import errno
 import fcntl
 import json
 import os
@@ -203,19 +204,24 @@ class Server:
     def workers(self):
         """Process numbers of all workers, idle ones too."""
         children = pathlib.Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children").read_text()
-        return [int(word) for word in children.split() if not self._writes_cache(word)]
+        return [int(word) for word in children.split() if self._name(word) not in ("tow-cache", "tow-listener")]
+
+    @property
+    def listener(self):
+        """The process that hears clients: a child of the first one where root has started it."""
+        children = pathlib.Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children").read_text()
+        return next((int(word) for word in children.split() if self._name(word) == "tow-listener"), self.process.pid)
 
     @staticmethod
-    def _writes_cache(pid):
-        """A process of the listener's that writes an image to the cache of code."""
+    def _name(pid):
         with contextlib.suppress(OSError):
-            return pathlib.Path(f"/proc/{pid}/comm").read_text().strip() == "tow-cache"
-        return False
+            return pathlib.Path(f"/proc/{pid}/comm").read_text().strip()
+        return ""
 
     def resident(self):
         """Bytes that the listener and all workers keep: their pages, and memfds (twice, where they are mapped as well)."""
         pages, memfds = 0, {}
-        for pid in (self.process.pid, *self.workers()):
+        for pid in {self.process.pid, self.listener, *self.workers()}:
             with contextlib.suppress(OSError):  # it has just ended
                 found = re.search(r"^Pss:\s+(\d+) kB", pathlib.Path(f"/proc/{pid}/smaps_rollup").read_text(), re.M)
                 pages += int(found.group(1)) << 10 if found else 0
@@ -265,6 +271,29 @@ class Server:
         check_no_report(log, "towlined's log")
         if code is not None:
             equal(code, 0, f"towlined's exit code after SIGTERM (log:\n{log})")
+
+
+def as_user(user, function, *words):
+    """The error's name that a process of that user gets, or "yes"."""
+    reading, writing = os.pipe()
+    child = os.fork()
+    if child == 0:
+        said = "yes"
+        try:
+            os.setgroups([])
+            os.setresgid(user, user, user)
+            os.setresuid(user, user, user)
+            function(*words)
+        except OSError as error:
+            said = errno.errorcode[error.errno]
+        finally:
+            os.write(writing, said.encode())
+            os._exit(0)
+    os.close(writing)
+    with open(reading) as pipe:
+        said = pipe.read()
+    os.waitpid(child, 0)
+    return said
 
 
 def need_tls():

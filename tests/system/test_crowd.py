@@ -64,7 +64,7 @@ def idle(count, kind):
     """MiB that a session costs while its program does nothing: its worker, and its part of the listener's growth."""
     with Crowd(count, *t.SEEN) as server, server.program(kind, "crowd.c", 1) as first:
         t.equal(first.stdout.readline(), "ready\n", "what the first says")
-        before = pages(server.process.pid)
+        before = pages(server.listener)
         if before is None:
             raise t.Skip("the memory of the listener is not shown here")
         with server.program(kind, "crowd.c", count) as crowd:
@@ -74,7 +74,7 @@ def idle(count, kind):
             t.equal(len(sessions), count + 1, "sessions")
             sizes = [size for size in map(pages, sessions) if size is not None]
             t.equal(len(sizes), len(sessions), "workers whose memory is shown")
-            each = (sum(sizes) / len(sizes) + (pages(server.process.pid) - before) / count) / (1 << 20)
+            each = (sum(sizes) / len(sizes) + (pages(server.listener) - before) / count) / (1 << 20)
     print(f"{count} idle sessions over {kind}: {each:.2f} MiB each")
     return each
 

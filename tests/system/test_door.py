@@ -62,7 +62,7 @@ for _kind in ("unix", "tcp", "shm"):
 def a_listener_that_stands_still_is_given_up():
     """Its socket takes connections all the same; and it is asked, too."""
     with t.Server("--idle-workers=1", "--soft-devices=2", "--soft-memory=64M") as server:
-        with stopped(server.process.pid):
+        with stopped(server.listener):
             def run(kind, command, words):
                 start = time.monotonic()
                 done = t.run([t.TOWLINE, *command, "-s", server.address(kind), "--", "python3", "-c", BEGINS])

@@ -97,7 +97,7 @@ class Stand:
 
     def held(self):
         """Descriptors, threads and workers of the listener, and files that should be gone."""
-        proc = pathlib.Path(f"/proc/{self.server.process.pid}")
+        proc = pathlib.Path(f"/proc/{self.server.listener}")
         return (len(os.listdir(proc / "fd")), len(os.listdir(proc / "task")), len(self.server.workers()),
                 os.listdir(self.temporary))
 

@@ -121,7 +121,7 @@ def one_peer_does_not_get_all_sessions():
 @contextlib.contextmanager
 def looks_away(server):
     """Whatever comes meanwhile, the listener sees all at once."""
-    pid = server.process.pid
+    pid = server.listener
     os.kill(pid, signal.SIGSTOP)
     try:
         t.wait_until(lambda: pathlib.Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] == "T", 5, "it has stopped")
@@ -165,12 +165,12 @@ def silent_connections_cost_little():
     """At most 16 KiB each in the listener."""
     files(2200)
     with t.Server("--places=4096", "--places-per-peer=4096") as server, contextlib.ExitStack() as stack:
-        limits = pathlib.Path(f"/proc/{server.process.pid}/limits").read_text()
+        limits = pathlib.Path(f"/proc/{server.listener}/limits").read_text()
         if int(re.search(r"Max open files\s+(\d+)", limits)[1]) < 2200:
             raise t.Skip("the listener may not have so many descriptors here")
 
         def resident():
-            return int(re.search(r"VmRSS:\s+(\d+)", pathlib.Path(f"/proc/{server.process.pid}/status").read_text())[1]) << 10
+            return int(re.search(r"VmRSS:\s+(\d+)", pathlib.Path(f"/proc/{server.listener}/status").read_text())[1]) << 10
         starts(server)
         before = resident()
         begin = time.monotonic()

@@ -44,7 +44,7 @@ def gone(pid):
 def descriptors(server):
     """How many the listener has; None for who may not look: it is not dumpable."""
     try:
-        return len(os.listdir(f"/proc/{server.process.pid}/fd"))
+        return len(os.listdir(f"/proc/{server.listener}/fd"))
     except PermissionError:
         return None
 

@@ -470,7 +470,7 @@ def who_is_denied_and_leaves_is_gone():
         wrong = create(server)[:22] + 64 * "0"
 
         def ticks():
-            words = pathlib.Path(f"/proc/{server.process.pid}/stat").read_text().rpartition(")")[2].split()
+            words = pathlib.Path(f"/proc/{server.listener}/stat").read_text().rpartition(")")[2].split()
             return int(words[11]) + int(words[12])
         before = ticks()
         for _ in range(10):

@@ -464,13 +464,14 @@ def a_program_that_ends_says_for_whom_it_waits():
     """The listener stands still, so nobody tells that the worker is gone: after 3 of the 10 s there is a word, and it is true."""
     with t.Server() as server, t.held(server, "exit", TOWLINE_TRANSPORT="unix") as client:
         worker = only_session(server)["worker_pid"]
-        os.kill(server.process.pid, signal.SIGSTOP)
+        listener = server.listener
+        os.kill(listener, signal.SIGSTOP)
         try:
             client.stdin.close()
             client.stdin = None
             line = client.stderr.readline()
         finally:
-            os.kill(server.process.pid, signal.SIGCONT)
+            os.kill(listener, signal.SIGCONT)
         t.check(f"the server {server.address()} does not say that this program's GPU memory is free; waiting for it, " in line, line)
         seconds = int(line.split("waiting for it, ")[1].split(" s at most")[0])
         t.check(1 <= seconds <= 7, f"{seconds} s of the 10 s are left when 3 s have passed")

@@ -32,7 +32,7 @@ def memfds(pid, name):
 
 
 def kept(server):
-    return memfds(server.process.pid, "shareable")
+    return memfds(server.listener, "shareable")
 
 
 def create(client):
@@ -110,7 +110,7 @@ def a_pool_that_is_destroyed_leaves_nothing_open():
         t.equal(ann.call("cuMemPoolDestroy", struct.pack("<Q", pool))[0], 0, "the result of cuMemPoolDestroy")
         forget(ann, token)
         ann.call("cuCtxSynchronize")
-        t.equal([memfds(pid, "shareable") for pid in (server.process.pid, *workers)], [0, 0, 0], "descriptors that are left")
+        t.equal([memfds(pid, "shareable") for pid in (server.listener, *workers)], [0, 0, 0], "descriptors that are left")
 
 
 @t.test(trees=BOTH)

@@ -88,7 +88,7 @@ def an_audit_line_says_how_a_session_ended():
 def an_audit_line_is_a_sentence_too():
     with t.Server() as server:
         program(server)
-        wanted = (rf"^{STAMP} towlined\[{server.process.pid}\] audit info: session 1 of user {os.getuid()}, class -, from pid \d+ "
+        wanted = (rf"^{STAMP} towlined\[{server.listener}\] audit info: session 1 of user {os.getuid()}, class -, from pid \d+ "
                   rf"of user {os.getuid()}, began {STAMP}, lasted \d+\.\d s, \d+ calls: its program left$")
         t.wait_until(lambda: re.search(wanted, server.log(), re.M), 30, "an audit line")
     with t.Server("--log=info,audit=off") as server:

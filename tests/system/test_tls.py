@@ -343,7 +343,13 @@ def the_process_with_the_key_outlives_a_lack_of_descriptors():
     with encrypted() as server:
         port = int(address(server).rsplit(":", 1)[1])
         pid = shaker(server)[0]
-        resource.prlimit(pid, resource.RLIMIT_NOFILE, (12, 12))
+        user = int(re.search(r"^Uid:\s+(\d+)", pathlib.Path(f"/proc/{pid}/status").read_text(), re.M)[1])
+        done = "yes"
+        if user == os.geteuid():
+            resource.prlimit(pid, resource.RLIMIT_NOFILE, (12, 12))
+        else:  # not every root may, but who has its user may
+            done = t.as_user(user, resource.prlimit, pid, resource.RLIMIT_NOFILE, (12, 12))
+        t.equal(done, "yes", "setting its limit")
         waiting = [socket.create_connection(("127.0.0.1", port), timeout=30 * t.SLOW) for _ in range(12)]
         for connection in waiting:
             connection.sendall(hello)

@@ -4,7 +4,6 @@
 
 import contextlib
 import ctypes
-import errno
 import hashlib
 import os
 import pathlib
@@ -243,29 +242,6 @@ def need_users():
             raise t.Skip(f"workers cannot change their user here: {server.log()}")
 
 
-def as_user(user, function, *words):
-    """The error's name that a process of that user gets, or "yes"."""
-    reading, writing = os.pipe()
-    child = os.fork()
-    if child == 0:
-        said = "yes"
-        try:
-            os.setgroups([])
-            os.setresgid(user, user, user)
-            os.setresuid(user, user, user)
-            function(*words)
-        except OSError as error:
-            said = errno.errorcode[error.errno]
-        finally:
-            os.write(writing, said.encode())
-            os._exit(0)
-    os.close(writing)
-    with open(reading) as pipe:
-        said = pipe.read()
-    os.waitpid(child, 0)
-    return said
-
-
 @contextlib.contextmanager
 def tenants(*sources):
     """A server in strangers' hands, and one of them for each address: (server, [(what it says, its worker, it)])."""
@@ -315,10 +291,10 @@ def the_kernel_keeps_tenants_apart():
         secret = server.folder / "secret"
         secret.write_text("root's")
         secret.chmod(0o600)
-        t.equal(as_user(user, os.kill, worker, 0), "yes", "a signal to his own worker")
-        t.equal(as_user(user, os.kill, neighbour, 0), "EPERM", "a signal to another tenant's worker")
-        t.equal(as_user(user, os.kill, server.process.pid, 0), "EPERM", "a signal to the listener")
-        t.equal(as_user(user, open, secret), "EACCES", "a file that is root's")
+        t.equal(t.as_user(user, os.kill, worker, 0), "yes", "a signal to his own worker")
+        t.equal(t.as_user(user, os.kill, neighbour, 0), "EPERM", "a signal to another tenant's worker")
+        t.equal(t.as_user(user, os.kill, server.listener, 0), "EPERM", "a signal to the listener")
+        t.equal(t.as_user(user, open, secret), "EACCES", "a file that is root's")
 
 
 @t.test(60)
@@ -336,9 +312,9 @@ def what_was_compiled_is_a_tenants_own():
             t.equal((made.parent.stat().st_uid, made.stat().st_uid, made.parent.stat().st_mode & 0o777), (user, user, 0o700), name)
         for path in (server.folder, folder.parent):
             path.chmod(0o711)  # so that he may name it
-        t.equal(as_user(users[0], open, folder / names[0] / "made"), "yes", "what is his own")
-        t.equal(as_user(users[0], open, folder / names[1] / "made"), "EACCES", "another tenant's")
-        t.equal(as_user(users[0], os.rename, folder / names[1], folder / "mine"), "EPERM", "another tenant's folder")
+        t.equal(t.as_user(users[0], open, folder / names[0] / "made"), "yes", "what is his own")
+        t.equal(t.as_user(users[0], open, folder / names[1] / "made"), "EACCES", "another tenant's")
+        t.equal(t.as_user(users[0], os.rename, folder / names[1], folder / "mine"), "EPERM", "another tenant's folder")
 
 
 @t.test(60)

@@ -175,10 +175,11 @@ def the_kernel_ends_a_session_that_takes_too_much_memory():
         server.program("more")
         limits = vm.run(f"cat {server.group}/worker-*/memory.max").stdout.split()
         t.equal(limits.count(str((24 + 64 + 32) << 20)), 2, f"sessions with a limit ({limits})")
-        vm.run(f"kill -STOP {server.pid}")
+        both = f"{server.pid} $(grep -lx tow-listener /proc/[0-9]*/comm | cut -d/ -f3)"
+        vm.run(f"kill -STOP {both}")
         server.end_input("more")
         t.wait_until(lambda: vm.run(f"grep -q '^oom_kill [1-9]' {server.group}/worker-*/memory.events").returncode == 0, 200, "the kernel ends it")
-        vm.run(f"kill -CONT {server.pid}")
+        vm.run(f"kill -CONT {both}")
         server.await_text("log", "it wanted more than the 120 MiB of memory of its control group there, and a session may have 24 MiB of host memory "
                           "(session-memory)")
         server.await_text("more", "error ")
