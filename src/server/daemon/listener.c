@@ -27,6 +27,7 @@
 #include "server/daemon/shaker.h"
 #include "server/daemon/status.h"
 #include "server/daemon/systemd.h"
+#include "server/walls/devices.h"
 #include "server/walls/walls.h"
 #include "wire/control.h"
 
@@ -884,6 +885,7 @@ int tows_listener_main(const struct tows_config *config, int argc, char **argv)
     long cores = sysconf(_SC_NPROCESSORS_ONLN);
     server.starts = cores > STARTS_MIN / 2 ? 2 * (unsigned)cores : STARTS_MIN;
     tows_door_init(&server.door);
+    tows_devices_make(config);
     if (config->walls != 0) {
         tows_walls_hide();
     }
