@@ -71,6 +71,8 @@ def the_unit_serves_a_program():
             t.check(vm.run(f"cat {groups}/worker-{found['MainPID']}-*/cgroup.procs").stdout.split(), "no worker is in its group")
             status = vm.run(f"cat /proc/{found['MainPID']}/status").stdout
             t.check(re.search(r"^NoNewPrivs:\s+1$", status, re.M), status)
+            listener = vm.run("cat /proc/$(grep -lx tow-listener /proc/[0-9]*/comm | cut -d/ -f3)/status").stdout
+            t.check(re.search(r"^Uid:\s+1879048191\s", listener, re.M) and re.search(r"^CapPrm:\s+0+$", listener, re.M), listener)
             done = vm.run([vm.path(t.TOWLINE), "run", "--no-check", "-s", "tcp://127.0.0.1:4837", "--", vm.path(program)], timeout=240)
             t.check(done.returncode == 0 and done.stdout.endswith("OK\n"),
                     f"exit code {done.returncode}\n{done.stdout}{done.stderr}\n{journal(vm)}")

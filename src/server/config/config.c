@@ -165,6 +165,9 @@ static const struct option_entry entries[] = {
     {"tenant-users", 0, KIND_RANGE, FOR_WORKER, AT(tenant_users), UINT32_MAX - 1, "FIRST:COUNT",
      "Where the server is root: users that nobody has, by number, of which each tenant's workers\n"
      "take one (1879048192:1000000; 0: workers keep the server's user, as NVIDIA's MPS needs it)."},
+    {"user", 0, KIND_TEXT, 0, AT(user), 0, "USER",
+     "Where the server is root: the user of the process that hears clients, by name or number\n"
+     "(1879048191, which nobody has; root: it keeps root's, and what rights the server has)."},
     {"log", 0, KIND_TEXT, FOR_WORKER, AT(log), 0, "SPEC",
      "What to log, as TOWLINE_LOG: warn, info, server=debug ... (info)."},
     {"log-format", 0, KIND_TEXT, FOR_WORKER, AT(log_format), 0, "text|json",
@@ -176,6 +179,7 @@ static const struct option_entry entries[] = {
     {"tls", 0, KIND_SWITCH, FLAG_ONLY | NOT_SHOWN, AT(tls), 0, NULL, NULL},
     {"tls-make", 0, KIND_SWITCH, FLAG_ONLY | NOT_SHOWN, AT(tls_make), 0, NULL, NULL},
     {"shaker", 0, KIND_SWITCH, FLAG_ONLY | NOT_SHOWN, AT(shaker), 0, NULL, NULL},
+    {"become", 0, KIND_COUNT, FLAG_ONLY | NOT_SHOWN, AT(become), UINT32_MAX - 1, NULL, NULL},
     {"slot", 0, KIND_COUNT, FLAG_ONLY | NOT_SHOWN, AT(slot), 15, NULL, NULL},
     {"watch-pid", 0, KIND_COUNT, FLAG_ONLY | NOT_SHOWN, AT(watch_pid), INT32_MAX, NULL, NULL},
     {"ready-fd", 0, KIND_COUNT, FLAG_ONLY | NOT_SHOWN, AT(ready_fd), INT32_MAX, NULL, NULL},
@@ -575,6 +579,22 @@ int tows_config_load(int argc, char **argv, struct tows_config *ret_config, char
         *ret_config = config;
     }
     return outcome;
+}
+
+bool tows_config_keep(struct tows_config *config, const struct tows_config *running)
+{
+    bool other = config->listen_count != running->listen_count ||
+                 memcmp(config->listen, running->listen, sizeof config->listen) != 0 ||
+                 config->socket_mode != running->socket_mode ||
+                 strcmp(config->user, running->user) != 0;
+    memcpy(config->listen, running->listen, sizeof config->listen);
+    config->listen_count = running->listen_count;
+    config->socket_mode = running->socket_mode;
+    snprintf(config->user, sizeof config->user, "%s", running->user);
+    config->tls = running->tls;
+    config->tenant_users = running->tenant_users; /* as tried at the start */
+    config->ready_fd = running->ready_fd;         /* closed once it was told */
+    return other;
 }
 
 int tows_config_worker_args(const struct tows_config *config, char *ret_text, size_t size,

@@ -67,6 +67,7 @@ struct tows_config {
     uint64_t cgroups;      /* 1: a control group for each worker, see cgroup.h */
     uint64_t walls;        /* 1: workers give up rights, see walls.h */
     struct tows_config_range tenant_users; /* of which each tenant's workers get one */
+    char user[TOW_CONFIG_TEXT_MAX]; /* whose the listener is where root starts it; "": nobody's */
     char log[TOW_CONFIG_TEXT_MAX];
     char log_format[TOW_CONFIG_TEXT_MAX]; /* "": text, or as TOWLINE_LOG_FORMAT says */
 
@@ -75,6 +76,7 @@ struct tows_config {
     bool worker;
     bool shaker;
     bool tls_make;      /* the shaker: makes a key where there is none */
+    uint64_t become;    /* the shaker: whose it is once it has the key; 0: nothing changes */
     bool tls;           /* a worker: its connection may be of TLS */
     uint64_t slot;      /* which address slot a worker takes */
     uint64_t watch_pid; /* end when this process ends (a private server); 0: do not watch */
@@ -100,6 +102,10 @@ int tows_config_read_file(struct tows_config *config, const char *path, char *wh
 /* "name=value,name=value" into `config`; `where` is for the sentence. */
 int tows_config_apply(struct tows_config *config, const char *list, const char *where, char *why,
                       size_t why_size);
+
+/* What cannot change while a server runs stays as in `running`. Whether other addresses,
+ * permissions of sockets or another user were asked for. */
+bool tows_config_keep(struct tows_config *config, const struct tows_config *running);
 
 /* The settings a worker needs, as flags in `ret_text`; `ret_args` point into it. Returns their
  * number. */

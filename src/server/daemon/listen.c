@@ -3,6 +3,7 @@
 #include "server/daemon/listen.h"
 
 #include <stdio.h>
+#include <unistd.h>
 
 #include "base/file.h"
 #include "base/log.h"
@@ -86,4 +87,19 @@ int tows_listen_check(const struct tows_config *config, struct tow_listener *con
                                   tow_transport_encrypts(listener->kind), why, why_size);
     }
     return error;
+}
+
+void tows_listen_tell(struct tows_config *config, const char *word, const char *text)
+{
+    if (config->ready_fd == 0) {
+        return;
+    }
+    char line[1024];
+    int length = snprintf(line, sizeof line, "%s %s\n", word, text);
+    if (length > 0) {
+        tow_file_write_all((int)config->ready_fd, line,
+                           (size_t)length < sizeof line ? (size_t)length : sizeof line - 1);
+    }
+    close((int)config->ready_fd);
+    config->ready_fd = 0;
 }

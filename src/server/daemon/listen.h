@@ -19,4 +19,7 @@ int tows_listen_start(struct tows_config *config, struct tow_listener *listeners
 int tows_listen_check(const struct tows_config *config, struct tow_listener *const *listeners,
                       unsigned count, char *why, size_t why_size);
 
+/* Says to who has started a private server that it listens, or why it does not; once. */
+void tows_listen_tell(struct tows_config *config, const char *word, const char *text);
+
 #endif

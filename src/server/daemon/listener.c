@@ -15,7 +15,6 @@
 #include <unistd.h>
 
 #include "base/clock.h"
-#include "base/file.h"
 #include "base/log.h"
 #include "server/pool/watchdog.h"
 #include "server/pool/worker_pool.h"
@@ -24,7 +23,9 @@
 #include "server/daemon/listen.h"
 #include "server/daemon/logging.h"
 #include "server/daemon/login.h"
+#include "server/daemon/settings.h"
 #include "server/daemon/shaker.h"
+#include "server/daemon/split.h"
 #include "server/daemon/status.h"
 #include "server/daemon/systemd.h"
 #include "server/walls/devices.h"
@@ -53,6 +54,7 @@ struct source {
 struct server {
     struct tows_config config;
     struct tows_login login;
+    struct tows_parent_line line;                   /* to the parent, if there is one */
     int argc;                                       /* for SIGHUP */
     char **argv;                                    /* borrowed */
     struct tow_listener *listeners[TOW_LISTEN_MAX]; /* owned */
@@ -82,6 +84,11 @@ struct server {
     struct source *sources;
     unsigned poll_room;
 };
+
+static bool has_parent(const struct server *server)
+{
+    return server->pool.starter.line != NULL;
+}
 
 /* ---- connections ---- */
 
@@ -236,6 +243,7 @@ static void answer_status(struct server *server, struct tows_pending_conn *conn)
         .places = server->door.count,
         .own_places = conn->caller->places,
         .draining = server->draining,
+        .pid = has_parent(server) ? getppid() : getpid(),
         .all = listener_is_ruled_by(server, &conn->who),
         .started_ns = server->started_ns,
     };
@@ -472,21 +480,6 @@ static void listener_balance(struct server *server)
 
 /* ---- news from workers ---- */
 
-static void tell_ready_fd(struct server *server, const char *word, const char *text)
-{
-    if (server->config.ready_fd == 0) {
-        return;
-    }
-    char line[1024];
-    int length = snprintf(line, sizeof line, "%s %s\n", word, text);
-    if (length > 0) {
-        tow_file_write_all((int)server->config.ready_fd, line,
-                           (size_t)length < sizeof line ? (size_t)length : sizeof line - 1);
-    }
-    close((int)server->config.ready_fd);
-    server->config.ready_fd = 0;
-}
-
 static void listener_announce(struct server *server)
 {
     const struct tows_worker_pool *pool = &server->pool;
@@ -501,7 +494,10 @@ static void listener_announce(struct server *server)
     if (server->groups_said[0] != '\0') {
         tow_log(TOW_AREA_SERVER, TOW_LOG_INFO, "%s", server->groups_said);
     }
-    tows_walls_tell(&server->config);
+    if (has_parent(server)) {
+        tows_split_tell();
+    }
+    tows_walls_tell(&server->config, server->owner);
     for (unsigned i = 0; i < server->listener_count; i++) {
         tow_log(TOW_AREA_SERVER, TOW_LOG_INFO, "listens on %s", server->listeners[i]->address);
     }
@@ -514,7 +510,7 @@ static void listener_announce(struct server *server)
     tow_log(TOW_AREA_SERVER, TOW_LOG_INFO, "serves %s: %s", pool->backend, pool->description);
     char text[sizeof pool->backend + sizeof pool->description + 8];
     snprintf(text, sizeof text, "%s %s", pool->backend, pool->description);
-    tell_ready_fd(server, "ready", text);
+    tows_listen_tell(&server->config, "ready", text);
     char state[sizeof text + 32];
     snprintf(state, sizeof state, "READY=1\nSTATUS=Serving %s", text);
     tows_systemd_notify(state);
@@ -532,7 +528,7 @@ static void worker_failed(struct server *server, const char *key)
     if (server->config.ready_fd == 0) {
         tow_log(TOW_AREA_SERVER, TOW_LOG_ERROR, "%s", server->pool.failure);
     }
-    tell_ready_fd(server, "failed", server->pool.failure);
+    tows_listen_tell(&server->config, "failed", server->pool.failure);
     server->failed = true;
     server->stop = true;
 }
@@ -560,34 +556,32 @@ static void listener_look_again(struct server *server)
 static void listener_reload(struct server *server)
 {
     struct tows_config config;
-    struct tows_shaker shaker = {.control = 0};
+    struct tows_shaker shaker = {.starter = &server->pool.starter};
     char why[TOW_WHY_MAX];
+    int folder;
     tows_systemd_notify("RELOADING=1");
-    if (tows_config_load(server->argc, server->argv, &config, why, sizeof why) != TOW_CONFIG_GO ||
-        tows_listen_check(&config, server->listeners, server->listener_count, why, sizeof why) <
-            0 ||
-        tows_logging_read(&config, why, sizeof why) < 0 ||
-        tows_shaker_begin(&shaker, &config, server->listeners, server->listener_count, false, why,
-                          sizeof why) < 0 ||
-        tows_login_read(&config, &server->login, why, sizeof why) < 0) {
+    int error = tows_settings_read(server->login.line, server->argc, server->argv, &config, &folder,
+                                   why, sizeof why);
+    if (error < 0) {
+        tow_log(TOW_AREA_SERVER, TOW_LOG_WARN, "the settings stay as they were: %s", why);
+    } else if (tows_listen_check(&config, server->listeners, server->listener_count, why,
+                                 sizeof why) < 0 ||
+               tows_logging_read(&config, why, sizeof why) < 0 ||
+               tows_shaker_begin(&shaker, &config, server->listeners, server->listener_count, false,
+                                 why, sizeof why) < 0 ||
+               tows_login_read(&config, &server->login, why, sizeof why) < 0) {
         tow_log(TOW_AREA_SERVER, TOW_LOG_WARN, "the settings stay as they were: %s", why);
         tows_shaker_stop(&shaker);
+        tows_settings_decide(server->login.line, &server->pool.writer, false, folder);
     } else {
         tows_shaker_stop(&server->shaker);
         server->shaker = shaker;
-        if (config.listen_count != server->config.listen_count ||
-            memcmp(config.listen, server->config.listen, sizeof config.listen) != 0 ||
-            config.socket_mode != server->config.socket_mode) {
-            tow_log(
-                TOW_AREA_SERVER, TOW_LOG_WARN,
-                "other addresses, and other permissions of sockets, need a restart: these stay");
+        tows_settings_decide(server->login.line, &server->pool.writer, true, folder);
+        if (tows_config_keep(&config, &server->config)) {
+            tow_log(TOW_AREA_SERVER, TOW_LOG_WARN,
+                    "other addresses, other permissions of sockets and another user need a "
+                    "restart: these stay");
         }
-        memcpy(config.listen, server->config.listen, sizeof config.listen);
-        config.listen_count = server->config.listen_count;
-        config.socket_mode = server->config.socket_mode;
-        config.tls = server->config.tls;
-        config.tenant_users = server->config.tenant_users; /* as tried at the start */
-        config.ready_fd = server->config.ready_fd;         /* closed once it was told */
         tows_usage_defaults(&config);
         server->config = config;
         listener_look_again(server);
@@ -645,32 +639,47 @@ static bool listener_is_dry(const struct server *server)
     return tows_worker_pool_count(&server->pool, TOW_WORKER_BUSY, NULL) == 0;
 }
 
+static void take_signal(struct server *server, unsigned number)
+{
+    char key[TOW_WORKER_KEY_MAX];
+    switch (number) {
+    case SIGTERM:
+        listener_end(server);
+        break;
+    case SIGINT:
+        server->stop = true;
+        break;
+    case SIGHUP:
+        listener_reload(server);
+        break;
+    case SIGUSR1:
+        /* Batch systems send it to whole jobs; a private server ends with its program. */
+        if (server->config.private_dir[0] == '\0') {
+            listener_drain(server);
+        }
+        break;
+    default:
+        while (tows_worker_pool_reap(&server->pool, key) > 0) {
+            worker_failed(server, key);
+        }
+    }
+}
+
 static void take_signals(struct server *server)
 {
     struct signalfd_siginfo info;
     while (read(server->signals, &info, sizeof info) == (ssize_t)sizeof info) {
-        char key[TOW_WORKER_KEY_MAX];
-        switch (info.ssi_signo) {
-        case SIGTERM:
-            listener_end(server);
-            break;
-        case SIGINT:
-            server->stop = true;
-            break;
-        case SIGHUP:
-            listener_reload(server);
-            break;
-        case SIGUSR1:
-            /* Batch systems send it to whole jobs; a private server ends with its program. */
-            if (server->config.private_dir[0] == '\0') {
-                listener_drain(server);
-            }
-            break;
-        default:
-            while (tows_worker_pool_reap(&server->pool, key) > 0) {
-                worker_failed(server, key);
+        take_signal(server, info.ssi_signo);
+    }
+    if (has_parent(server)) {
+        tows_parent_line_hear(&server->line);
+        uint32_t signals = tows_parent_line_signals(&server->line);
+        for (unsigned number = 1; number < 32; number++) {
+            if ((signals >> number & 1) != 0) {
+                take_signal(server, number);
             }
         }
+        take_signal(server, SIGCHLD); /* it tells of workers, too */
     }
 }
 
@@ -697,7 +706,7 @@ static int open_signals(struct server *server)
 static int listener_make_room(struct server *server)
 {
     unsigned needed =
-        4 + server->listener_count + 2 * tows_worker_pool_size(&server->pool) + server->door.count;
+        5 + server->listener_count + 2 * tows_worker_pool_size(&server->pool) + server->door.count;
     if (needed <= server->poll_room) {
         return 0;
     }
@@ -729,6 +738,9 @@ static unsigned fill_polls(struct server *server, int *ret_timeout_ms)
     unsigned count = add_poll(server, 0, server->signals, POLLIN, (struct source){0});
     int64_t wake_ns = TOW_TIME_FOREVER;
     count = add_poll(server, count, server->monitored, POLLIN, (struct source){0});
+    if (has_parent(server)) {
+        count = add_poll(server, count, server->line.fd, POLLIN, (struct source){0});
+    }
     count = add_poll(server, count, tows_gauge_fd(&server->gauge), POLLIN, (struct source){0});
     /* Before the connections: what it has comes before what it says of them. */
     count = add_poll(server, count, tows_shaker_fd(&server->shaker), POLLIN,
@@ -768,6 +780,9 @@ static unsigned fill_polls(struct server *server, int *ret_timeout_ms)
     if (server->config.watch_pid != 0 && server->monitored < 0) {
         int64_t moment = tow_time_deadline(MONITOR_MS * TOW_TIME_MS);
         wake_ns = moment < wake_ns ? moment : wake_ns;
+    }
+    if (has_parent(server) && tows_parent_line_has_news(&server->line)) {
+        wake_ns = tow_time_now_ns(); /* heard while something was asked */
     }
     int64_t left = tow_time_left(wake_ns);
     *ret_timeout_ms = left == TOW_TIME_FOREVER   ? -1
@@ -862,6 +877,50 @@ static void listener_run(struct server *server)
     }
 }
 
+/* What needs rights: the server's sockets, the groups of workers. Then it is split, where it can
+ * be. 1: this was the parent, and all is over, with the program's exit code. */
+static int server_begin(struct server *server, int *ret_code, char *why, size_t why_size)
+{
+    static struct tows_parent parent;
+    struct tows_config *config = &server->config;
+    struct tows_cgroups groups = {.on = false};
+    struct tows_split split = {.on = false};
+    int line = -1, folder = -1;
+    int error = tows_split_choose(config, &split, why, why_size);
+    if (error == 0) {
+        tows_walls_choose_users(config);
+        tows_cgroups_open(&groups, config, server->groups_said, sizeof server->groups_said);
+        error = tows_listen_start(config, server->listeners, &server->listener_count);
+    }
+    error = error < 0 ? error
+                      : tows_listen_check(config, server->listeners, server->listener_count, why,
+                                          why_size);
+    if (error == 0 && split.on) {
+        tows_parent_init(&parent, config, -1);
+        parent.starter.groups = groups;
+        parent.argc = server->argc;
+        parent.argv = server->argv;
+        error = tows_split_do(&split, &parent, config, server->listeners, server->listener_count,
+                              server->signals, &line, &folder, ret_code, why, why_size);
+    }
+    if (error > 0) {
+        return error;
+    }
+    tows_worker_pool_init(&server->pool, config);
+    if (line < 0) {
+        server->pool.starter.groups = groups;
+        return error;
+    }
+    if (groups.on) {
+        close(groups.folder); /* the parent's */
+    }
+    tows_parent_line_init(&server->line, line);
+    server->pool.starter.line = server->login.line = &server->line;
+    tows_cache_writer_move(&server->pool.writer, folder);
+    tows_systemd_relay(&server->line);
+    return 0;
+}
+
 int tows_listener_main(const struct tows_config *config, int argc, char **argv)
 {
     static struct server server;
@@ -889,17 +948,16 @@ int tows_listener_main(const struct tows_config *config, int argc, char **argv)
     if (config->walls != 0) {
         tows_walls_hide();
     }
-    tows_walls_choose_users(&server.config);
-    tows_worker_pool_init(&server.pool, &server.config);
-    tows_cgroups_open(&server.pool.starter.groups, &server.config, server.groups_said,
-                      sizeof server.groups_said);
-    server.login.authorities = server.shaker.authorities;
-    error = tows_login_read(&server.config, &server.login, why, sizeof why);
+    int code = 0;
+    error = server_begin(&server, &code, why, sizeof why);
+    if (error > 0) {
+        return code;
+    }
     if (error == 0) {
-        error = tows_listen_start(&server.config, server.listeners, &server.listener_count);
-        error = error < 0 ? error
-                          : tows_listen_check(&server.config, server.listeners,
-                                              server.listener_count, why, sizeof why);
+        server.login.authorities = server.shaker.authorities;
+        server.login.owner = server.owner;
+        server.shaker.starter = &server.pool.starter;
+        error = tows_login_read(&server.config, &server.login, why, sizeof why);
         error = error < 0 ? error
                           : tows_shaker_begin(&server.shaker, &server.config, server.listeners,
                                               server.listener_count, true, why, sizeof why);
@@ -908,7 +966,7 @@ int tows_listener_main(const struct tows_config *config, int argc, char **argv)
         tow_log(TOW_AREA_SERVER, TOW_LOG_ERROR, "%s", why);
     }
     if (error < 0) {
-        tell_ready_fd(&server, "failed", "it cannot listen");
+        tows_listen_tell(&server.config, "failed", "it cannot listen");
     } else {
         listener_run(&server);
     }

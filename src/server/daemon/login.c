@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "base/clock.h"
 #include "base/log.h"
@@ -56,10 +57,30 @@ static const char *const certificate_refusals[] = {
 
 /* ---- the file ---- */
 
-static struct stat look_at(const char *path)
+/* The file, open, or -Exxx; and what it is. One that cannot be opened differs from one that is not
+ * there. */
+static int login_open(const struct tows_login *login, char path[PATH_MAX], struct stat *ret_seen)
 {
-    struct stat file;
-    return lstat(path, &file) == 0 ? file : (struct stat){0};
+    int fds[TOW_PARENT_FDS_MAX] = {-1, -1}, fd;
+    *ret_seen = (struct stat){0};
+    if (login->line != NULL) {
+        const struct tows_parent_msg msg = {.ask = TOW_PARENT_TOKENS};
+        struct tows_parent_news answer = {.error = 0};
+        int error = tows_parent_line_ask(login->line, &msg, NULL, 0, &answer, fds);
+        snprintf(path, PATH_MAX, "%s", answer.text);
+        fd = error < 0 ? error : fds[0] >= 0 ? fds[0] : -EMFILE;
+    } else {
+        fd = tows_tokens_open(path);
+    }
+    if (fd >= 0 && fstat(fd, ret_seen) != 0) {
+        close(fd);
+        fd = -EIO;
+    }
+    if (fd < 0 && fd != -ENOENT) {
+        ret_seen->st_ino = 1;
+        ret_seen->st_size = fd;
+    }
+    return fd;
 }
 
 static bool is_same_file(const struct stat *one, const struct stat *other)
@@ -81,12 +102,13 @@ int tows_login_read(const struct tows_config *config, struct tows_login *login, 
     char path[PATH_MAX] = "";
     bool required = config->require_token != 0 && config->private_dir[0] == '\0';
     int error = tows_allow_read(config, &allow, why, why_size);
-    if (error == 0 && required) {
+    if (error == 0 && required && login->line == NULL) {
         error = tows_tokens_path(config, path, sizeof path, why, why_size);
     }
     if (error == 0 && required) {
-        seen = look_at(path); /* before it is read: what changes meanwhile is seen */
-        error = tows_tokens_load(path, &tokens, why, why_size);
+        /* Looked at before it is read: what changes meanwhile is seen. */
+        int fd = login_open(login, path, &seen);
+        error = tows_tokens_take(fd, path, login->owner, &tokens, why, why_size);
     }
     if (error < 0) {
         return error;
@@ -119,12 +141,16 @@ void tows_login_refresh(struct tows_login *login)
     if (login->path[0] == '\0') {
         return;
     }
-    struct stat now = look_at(login->path);
+    struct stat now;
+    int fd = login_open(login, login->path, &now);
     if (is_same_file(&now, &login->seen)) {
+        if (fd >= 0) {
+            close(fd);
+        }
         return;
     }
     struct tows_tokens tokens = {0};
-    int error = tows_tokens_load(login->path, &tokens, why, sizeof why);
+    int error = tows_tokens_take(fd, login->path, login->owner, &tokens, why, sizeof why);
     if (error == 0 && now.st_ino == 0) {
         snprintf(why, sizeof why, "%s is gone", login->path);
         error = -EINVAL;

@@ -12,6 +12,7 @@
 #include "server/door/door.h"
 #include "server/login/allow.h"
 #include "server/login/tokens.h"
+#include "server/pool/parent_line.h"
 
 enum { TOW_LOGIN_FAILURES_MAX = 64 };
 
@@ -31,9 +32,11 @@ struct tows_login {
     const uint8_t *authorities; /* borrowed from the listener: which they are, by a hash */
     uint64_t places;            /* for each user, before a program is served */
     char path[PATH_MAX];
-    struct tows_tokens tokens; /* owned */
-    struct stat seen;          /* the file when it was read; zeros: it was not there */
-    int64_t latest_s;          /* the latest time that was seen: a token that expired stays so */
+    struct tows_tokens tokens;     /* owned */
+    struct stat seen;              /* the file when it was read; zeros: it was not there */
+    struct tows_parent_line *line; /* borrowed: to who opens it; NULL: this process does */
+    uid_t owner;                   /* whose server it is: the file is his or root's */
+    int64_t latest_s; /* the latest time that was seen: a token that expired stays so */
     struct tows_login_failure failures[TOW_LOGIN_FAILURES_MAX];
 };
 

@@ -24,6 +24,7 @@
 #include "base/thread.h"
 #include "server/login/tokens.h"
 #include "server/walls/landlock.h"
+#include "server/walls/user.h"
 #include "server/walls/walls.h"
 #include "transport/tls_shake.h"
 #include "transport/transport.h"
@@ -268,6 +269,13 @@ int tows_shaker_main(const struct tows_config *config)
     setrlimit(RLIMIT_CORE, &none); /* before it has the key */
     tows_walls_hide();
     read_key(config, &answer);
+    int error = config->become != 0 ? tows_user_become((uint32_t)config->become) : 0;
+    if (error < 0 && answer.error == 0) {
+        answer.error = error;
+        snprintf(answer.why, sizeof answer.why,
+                 "the process for TLS handshakes cannot become user %llu: %s",
+                 (unsigned long long)config->become, strerror(-error));
+    }
     tows_walls_raise_bare(config);
     int refused = tows_walls_finish(config);
     if (refused >= 0) {
@@ -280,7 +288,7 @@ int tows_shaker_main(const struct tows_config *config)
     for (;;) {
         struct shaker_order order;
         int fds[2] = {-1, -1}, count = 0;
-        int error = tow_fds_recv(CONTROL, &order, sizeof order, TOW_TIME_FOREVER, fds, 2, &count);
+        error = tow_fds_recv(CONTROL, &order, sizeof order, TOW_TIME_FOREVER, fds, 2, &count);
         if (error == -ECONNRESET) {
             finish_clients();
         } else if (error < 0) {
@@ -313,11 +321,11 @@ static int find_certificate(const struct tows_config *config, char ret_path[PATH
 
 /* The child between fork and exec: a fresh process has nothing of the listener's memory. */
 static _Noreturn void run_shaker(const struct tows_config *config, const char *certificate,
-                                 bool make, pid_t listener, int control)
+                                 bool make, uint32_t user, pid_t parent, int control)
 {
-    static char text[8 * TOW_CONFIG_TEXT_MAX], flags[3][PATH_MAX + 32];
+    static char text[8 * TOW_CONFIG_TEXT_MAX], flags[4][PATH_MAX + 32];
     static char *exports[TOW_WALLS_ENVIRONMENT_MAX + 1];
-    char *args[TOW_CONFIG_ARGS_MAX + 8] = {(char *)"towlined", (char *)"--shaker"};
+    char *args[TOW_CONFIG_ARGS_MAX + 9] = {(char *)"towlined", (char *)"--shaker"};
     sigset_t none;
     sigemptyset(&none);
     signal(SIGINT, SIG_IGN); /* the listener's */
@@ -327,7 +335,7 @@ static _Noreturn void run_shaker(const struct tows_config *config, const char *c
     sigprocmask(SIG_SETMASK, &none, NULL);
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     int count = tows_config_worker_args(config, text, sizeof text, args + 2);
-    if (getppid() != listener || count < 0) {
+    if (getppid() != parent || count < 0) {
         _exit(1);
     }
     tows_walls_show(); /* until exec, and it hides again */
@@ -344,6 +352,10 @@ static _Noreturn void run_shaker(const struct tows_config *config, const char *c
     if (make) {
         args[2 + count++] = (char *)"--tls-make";
     }
+    if (user != 0) {
+        snprintf(flags[3], sizeof flags[3], "--become=%u", user);
+        args[2 + count++] = flags[3];
+    }
     if (control == CONTROL ? fcntl(control, F_SETFD, 0) != 0 : dup2(control, CONTROL) < 0) {
         _exit(1);
     }
@@ -353,37 +365,57 @@ static _Noreturn void run_shaker(const struct tows_config *config, const char *c
     _exit(127);
 }
 
-/* Starts a process, and does not wait for its answer. */
-static int shaker_launch(const struct tows_config *config, bool first,
-                         struct tows_shaker *ret_shaker, char *why, size_t why_size)
+int tows_shaker_fork(const struct tows_config *config, bool make, uint32_t user, int control,
+                     pid_t *ret_pid, char *why, size_t why_size)
 {
-    int pair[2];
-    pid_t parent = getpid();
     char certificate[PATH_MAX];
+    pid_t parent = getpid();
     int error = find_certificate(config, certificate, why, why_size);
     if (error < 0) {
         return error;
     }
-    pid_t pid = -1;
-    error = socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) != 0 ? -errno : 0;
-    if (error == 0) {
-        pid = fork();
-        error = pid < 0 ? -errno : 0;
-        if (pid == 0) {
-            run_shaker(config, certificate, first && config->tls_certificate[0] == '\0', parent,
-                       pair[1]);
-        }
-        close(pair[1]);
-        if (pid < 0) {
-            close(pair[0]);
-        }
+    pid_t pid = fork();
+    if (pid == 0) {
+        run_shaker(config, certificate, make && config->tls_certificate[0] == '\0', user, parent,
+                   control);
     }
-    if (error < 0) {
+    if (pid < 0) {
+        error = -errno;
         snprintf(why, why_size, "no process for TLS handshakes can be had: %s", strerror(-error));
         return error;
     }
-    *ret_shaker = (struct tows_shaker){
-        .control = pair[0], .pid = pid, .began_ns = tow_time_now_ns(), .starting = true};
+    *ret_pid = pid;
+    return 0;
+}
+
+/* Starts a process, and does not wait for its answer. */
+static int shaker_launch(struct tows_starter *starter, const struct tows_config *config, bool first,
+                         struct tows_shaker *ret_shaker, char *why, size_t why_size)
+{
+    int pair[2];
+    pid_t pid = -1;
+    uint64_t number = 0;
+    if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) != 0) {
+        int error = -errno;
+        snprintf(why, why_size, "no process for TLS handshakes can be had: %s", strerror(-error));
+        return error;
+    }
+    int error = starter->line != NULL
+                    ? tows_starter_shaker(starter, pair[1], &number, why, why_size)
+                    : tows_shaker_fork(config, first, 0, pair[1], &pid, why, why_size);
+    if (error == 0 && starter->line == NULL) {
+        error = tows_starter_adopt(starter, pid, &number);
+    }
+    close(pair[1]);
+    if (error < 0) {
+        close(pair[0]); /* where it has started nevertheless, it ends */
+        return error;
+    }
+    *ret_shaker = (struct tows_shaker){.starter = starter,
+                                       .control = pair[0],
+                                       .number = number,
+                                       .began_ns = tow_time_now_ns(),
+                                       .starting = true};
     return 0;
 }
 
@@ -407,7 +439,7 @@ int tows_shaker_start(struct tows_shaker *shaker, const struct tows_config *conf
     struct tows_shaker started;
     struct shaker_answer answer;
     int none, count = 0;
-    int error = shaker_launch(config, first, &started, why, why_size);
+    int error = shaker_launch(shaker->starter, config, first, &started, why, why_size);
     if (error < 0) {
         return error;
     }
@@ -433,7 +465,7 @@ void tows_shaker_stop(struct tows_shaker *shaker)
     if (shaker->control > 0) {
         close(shaker->control); /* it ends; whoever reaps workers reaps it */
         if (shaker->starting || shaker->full_ns != 0) {
-            kill(shaker->pid, SIGKILL); /* it does not look there */
+            tows_starter_signal(shaker->starter, shaker->number, SIGKILL); /* it looks nowhere */
         }
     }
     shaker->control = 0;
@@ -481,7 +513,7 @@ static void shaker_replace(struct tows_shaker *shaker, const struct tows_config 
             reason);
     tows_shaker_stop(shaker);
     shaker->began_ns = tow_time_now_ns();
-    if (shaker_launch(config, false, &started, why, sizeof why) < 0) {
+    if (shaker_launch(shaker->starter, config, false, &started, why, sizeof why) < 0) {
         tow_log(TOW_AREA_SERVER, TOW_LOG_ERROR, "%s", why);
         return;
     }

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The process that has the server's key and shakes hands with it. It has no rights: no files, no
- * network, no GPU. What it decrypts goes to the listener over a socket, and what the listener says
- * there goes to the client; a session's own lines do not pass through it.
+ * network, no GPU; where root starts the server, a user of its own. What it decrypts goes to the
+ * listener over a socket, and what the listener says there goes to the client; a session's own
+ * lines do not pass through it.
  *
  * Only the listener's one thread uses this.
  */
@@ -18,8 +19,9 @@
 #include "transport/tls_cert.h"
 
 struct tows_shaker {
-    int control; /* owned: a socket to the process; 0: there is none */
-    pid_t pid;
+    struct tows_starter *starter; /* borrowed: who starts it */
+    int control;                  /* owned: a socket to the process; 0: there is none */
+    uint64_t number;              /* of the process, for the starter */
     int64_t began_ns;
     bool starting;   /* it has not said yet that it has the key; what it is given waits there */
     int64_t full_ns; /* since when it takes nothing; 0: it does */
@@ -29,6 +31,11 @@ struct tows_shaker {
 
 /* The process itself (towlined --shaker). */
 int tows_shaker_main(const struct tows_config *config);
+
+/* Forks it. Its end of the socket stays the caller's. `user`: whose it becomes when it has the key;
+ * 0: it keeps this process's. 0 with its process, or -Exxx with a sentence. */
+int tows_shaker_fork(const struct tows_config *config, bool make, uint32_t user, int control,
+                     pid_t *ret_pid, char *why, size_t why_size);
 
 /* Starts it, with the key of the settings; where they name none, and the server starts for the
  * `first` time, it makes one of its own. With a sentence. */

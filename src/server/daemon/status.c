@@ -143,7 +143,7 @@ int tows_status_write(const struct tows_status_source *source, struct tow_buf *o
     }
     if (source->all) {
         /* Paths and numbers of this machine are of no use to others, but to an attacker. */
-        tow_json_i64(&json, "pid", getpid());
+        tow_json_i64(&json, "pid", source->pid);
         tow_json_array(&json, "listen");
         for (unsigned i = 0; i < source->listener_count; i++) {
             tow_json_str(&json, NULL, source->listeners[i]->address);

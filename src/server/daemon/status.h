@@ -19,6 +19,7 @@ struct tows_status_source {
     uint64_t sessions_per_peer;  /* that it may have */
     unsigned places, own_places; /* taken by connections that no worker has: all, and its own */
     bool all;                    /* unless it may know of all */
+    pid_t pid;                   /* who takes the server's signals */
     bool draining;
     int64_t started_ns;
 };

@@ -4,6 +4,7 @@
 
 #include <fcntl.h>
 #include <stddef.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -15,8 +16,51 @@ enum {
     SOCKETS_MAX = 16,
 };
 
+static struct tows_parent_line *relay; /* process-wide, as NOTIFY_SOCKET is; NULL: none */
+
+void tows_systemd_relay(struct tows_parent_line *line)
+{
+    relay = line;
+}
+
+bool tows_systemd_is_state(const char *state)
+{
+    static const char *const whole[] = {"READY=1", "RELOADING=1", "STOPPING=1", "WATCHDOG=1"};
+    static const char text[] = "STATUS=";
+    while (*state != '\0') {
+        size_t length = strcspn(state, "\n");
+        bool known = strncmp(state, text, sizeof text - 1) == 0;
+        for (size_t i = 0; i < sizeof whole / sizeof *whole; i++) {
+            known |= strlen(whole[i]) == length && memcmp(state, whole[i], length) == 0;
+        }
+        for (size_t i = 0; i < length; i++) {
+            known = known && (unsigned char)state[i] >= ' ' && state[i] != 127;
+        }
+        if (!known) {
+            return false;
+        }
+        state += length + (state[length] == '\n');
+    }
+    return true;
+}
+
+static void systemd_relay(const char *state)
+{
+    struct tows_parent_msg msg = {.ask = TOW_PARENT_NOTIFY};
+    struct tows_parent_news answer;
+    int none[TOW_PARENT_FDS_MAX];
+    if (getenv("NOTIFY_SOCKET") != NULL) {
+        snprintf(msg.text, sizeof msg.text, "%s", state);
+        tows_parent_line_ask(relay, &msg, NULL, 0, &answer, none);
+    }
+}
+
 void tows_systemd_notify(const char *state)
 {
+    if (relay != NULL) {
+        systemd_relay(state);
+        return;
+    }
     const char *path = getenv("NOTIFY_SOCKET");
     struct sockaddr_un address = {.sun_family = AF_UNIX};
     if (path == NULL || (path[0] != '/' && path[0] != '@') ||

@@ -3,7 +3,16 @@
 #ifndef TOW_SERVER_SYSTEMD_H
 #define TOW_SERVER_SYSTEMD_H
 
+#include <stdbool.h>
 #include <stdint.h>
+
+#include "server/pool/parent_line.h"
+
+/* From now on the parent says it: systemd listens to the process that it has started. */
+void tows_systemd_relay(struct tows_parent_line *line);
+/* Whether a state says nothing but how this service is: a process that sends others could have
+ * systemd take another process for it. */
+bool tows_systemd_is_state(const char *state);
 
 /* Sends e.g. "READY=1" to whoever started us with NOTIFY_SOCKET; nothing happens without one. */
 void tows_systemd_notify(const char *state);

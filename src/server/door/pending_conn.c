@@ -208,7 +208,7 @@ static bool variable_allowed(const char *variable)
     for (const char *const *name = tow_driver_variables; *name != NULL; name++) {
         known |= strlen(*name) == length && memcmp(*name, variable, length) == 0;
     }
-    if (!known || strlen(variable + length) > 64) {
+    if (!known || variable[length] != '=' || strlen(variable + length) > 64) {
         return false;
     }
     for (const char *at = variable + length + 1; *at != '\0'; at++) {
@@ -235,6 +235,27 @@ static void make_key(struct tows_pending_conn *conn, const struct tow_hello *hel
             (size_t)snprintf(conn->key + used, sizeof conn->key - used, "slot=%u\n", hello->slot);
     }
     conn->key[used] = '\0';
+}
+
+bool tows_pending_conn_may_ask(const char *key)
+{
+    char line[TOW_WORKER_KEY_MAX];
+    while (*key != '\0') {
+        size_t length = strcspn(key, "\n");
+        if (key[length] != '\n' || length >= sizeof line) {
+            return false;
+        }
+        snprintf(line, sizeof line, "%.*s", (int)length, key);
+        unsigned slot = 0;
+        int end = 0;
+        bool slotted = sscanf(line, "slot=%2u%n", &slot, &end) == 1 && line[end] == '\0' &&
+                       slot > 0 && slot < 16 && key[length + 1] == '\0';
+        if (!slotted && !variable_allowed(line)) {
+            return false;
+        }
+        key += length + 1;
+    }
+    return true;
 }
 
 /* Whether a preface is a HELLO frame from end to end. */

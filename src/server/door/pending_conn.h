@@ -88,6 +88,9 @@ short tows_pending_conn_events(const struct tows_pending_conn *conn);
 /* Something happened on its descriptor, or its time to be looked at has come. */
 void tows_pending_conn_step(struct tows_pending_conn *conn, short events);
 
+/* Whether a key (starter.h) is one that some client's hello leads to. */
+bool tows_pending_conn_may_ask(const char *key);
+
 /* Whether it has closed its end by now: a worker would be started for nobody. */
 bool tows_pending_conn_has_gone(const struct tows_pending_conn *conn);
 

@@ -124,17 +124,17 @@ static int read_tokens(char *text, const char *path, struct tows_tokens *tokens,
 }
 
 /* Whose file it is, and who can read it. */
-static int check_file(int fd, const char *path, char *why, size_t why_size)
+static int check_file(int fd, const char *path, uid_t owner, char *why, size_t why_size)
 {
     struct stat file;
     if (fstat(fd, &file) != 0 || !S_ISREG(file.st_mode)) {
         snprintf(why, why_size, "%s is not a file; token-file names another", path);
         return -EINVAL;
     }
-    if (file.st_uid != geteuid() && file.st_uid != 0) {
+    if (file.st_uid != owner && file.st_uid != 0) {
         snprintf(why, why_size,
                  "%s belongs to user %u, who could let anybody in; chown it to user %u", path,
-                 (unsigned)file.st_uid, (unsigned)geteuid());
+                 (unsigned)file.st_uid, (unsigned)owner);
         return -EPERM;
     }
     if ((file.st_mode & 077) != 0) {
@@ -163,22 +163,32 @@ static int read_all(int fd, struct tow_buf *text)
     }
 }
 
+int tows_tokens_open(const char *path)
+{
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+    return fd < 0 ? -errno : fd;
+}
+
 int tows_tokens_load(const char *path, struct tows_tokens *ret_tokens, char *why, size_t why_size)
+{
+    return tows_tokens_take(tows_tokens_open(path), path, geteuid(), ret_tokens, why, why_size);
+}
+
+int tows_tokens_take(int fd, const char *path, uid_t owner, struct tows_tokens *ret_tokens,
+                     char *why, size_t why_size)
 {
     struct tows_tokens tokens = {0};
     struct tow_buf text;
-    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
-    if (fd < 0 && errno == ENOENT) {
+    if (fd == -ENOENT) {
         *ret_tokens = tokens;
         return 0;
     }
     if (fd < 0) {
-        int error = -errno;
-        snprintf(why, why_size, "%s cannot be read: %s", path, strerror(-error));
-        return error;
+        snprintf(why, why_size, "%s cannot be read: %s", path, strerror(-fd));
+        return fd;
     }
     tow_buf_init(&text, TOW_TOKEN_FILE_MAX);
-    int error = check_file(fd, path, why, why_size);
+    int error = check_file(fd, path, owner, why, why_size);
     if (error == 0) {
         error = read_all(fd, &text);
         if (error < 0) {

@@ -41,6 +41,11 @@ int tows_tokens_path(const struct tows_config *config, char *ret_path, size_t si
 /* Reads the file; one that is not there has no tokens. An error with one sentence in `why`: it
  * cannot be read or understood, or somebody else could write or read it. */
 int tows_tokens_load(const char *path, struct tows_tokens *ret_tokens, char *why, size_t why_size);
+/* The same in two steps: a descriptor or -Exxx; and what was opened, which is closed. The file must
+ * be root's or `owner`'s. */
+int tows_tokens_open(const char *path);
+int tows_tokens_take(int fd, const char *path, uid_t owner, struct tows_tokens *ret_tokens,
+                     char *why, size_t why_size);
 void tows_tokens_fini(struct tows_tokens *tokens);
 
 /* Changes the file as `change` changes the list: others who do the same wait, and readers see the

@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <stdatomic.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/file.h>
 #include <sys/mman.h>
@@ -23,6 +24,7 @@ void tows_cache_writer_init(struct tows_cache_writer *writer, const struct tows_
 {
     memset(writer, 0, sizeof *writer);
     writer->config = config;
+    writer->folder = -1;
     void *shared =
         mmap(NULL, sizeof *writer->used, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     writer->used = shared != MAP_FAILED ? shared : NULL;
@@ -32,10 +34,25 @@ void tows_cache_writer_fini(struct tows_cache_writer *writer)
 {
     tows_codecache_close(writer->cache);
     writer->cache = NULL;
+    if (writer->folder >= 0) {
+        close(writer->folder);
+        writer->folder = -1;
+    }
     if (writer->used != NULL) {
         munmap(writer->used, sizeof *writer->used);
         writer->used = NULL;
     }
+}
+
+void tows_cache_writer_move(struct tows_cache_writer *writer, int folder)
+{
+    tows_codecache_close(writer->cache);
+    writer->cache = NULL;
+    if (writer->folder >= 0) {
+        close(writer->folder);
+    }
+    writer->folder = folder;
+    writer->given = true;
 }
 
 uint64_t tows_cache_writer_used(const struct tows_cache_writer *writer)
@@ -43,10 +60,17 @@ uint64_t tows_cache_writer_used(const struct tows_cache_writer *writer)
     return writer->used != NULL ? atomic_load(writer->used) : 0;
 }
 
-static int writer_open(const struct tows_config *config, struct tows_codecache **ret_cache,
-                       char *ret_folder, size_t size)
+static int writer_open(const struct tows_cache_writer *writer, int folder,
+                       struct tows_codecache **ret_cache, char *ret_folder, size_t size)
 {
-    tows_worker_code_cache(config, ret_folder, size);
+    const struct tows_config *config = writer->config;
+    if (!writer->given) {
+        tows_worker_code_cache(config, ret_folder, size);
+    } else if (folder >= 0 && config->code_cache != 0) {
+        snprintf(ret_folder, size, "/proc/self/fd/%d", folder);
+    } else {
+        ret_folder[0] = '\0';
+    }
     return ret_folder[0] == '\0' ? -ENOENT
                                  : tows_codecache_open(ret_folder, config->code_cache, ret_cache);
 }
@@ -75,19 +99,21 @@ static void writer_answer(int answer, int error)
 
 /* ---- the process that writes one image ---- */
 
-enum { WRITER_IMAGE = STDERR_FILENO + 1, WRITER_ANSWER };
+enum { WRITER_IMAGE = STDERR_FILENO + 1, WRITER_ANSWER, WRITER_FOLDER };
 
-/* Connections of clients must not stay open because of this process. Both are moved out of the way
- * first: either may be where the other is to be. */
-static void writer_keep(int image, int answer)
+/* Connections of clients must not stay open because of this process. All are moved out of the way
+ * first: each may be where another is to be. */
+static void writer_keep(int image, int answer, int folder)
 {
-    int high_image = fcntl(image, F_DUPFD, WRITER_ANSWER + 1);
-    int high_answer = fcntl(answer, F_DUPFD, WRITER_ANSWER + 1);
+    int high_image = fcntl(image, F_DUPFD, WRITER_FOLDER + 1);
+    int high_answer = fcntl(answer, F_DUPFD, WRITER_FOLDER + 1);
+    int high_folder = folder >= 0 ? fcntl(folder, F_DUPFD, WRITER_FOLDER + 1) : -1;
     if (high_image < 0 || high_answer < 0 || dup2(high_image, WRITER_IMAGE) < 0 ||
-        dup2(high_answer, WRITER_ANSWER) < 0) {
+        dup2(high_answer, WRITER_ANSWER) < 0 ||
+        (folder >= 0 && (high_folder < 0 || dup2(high_folder, WRITER_FOLDER) < 0))) {
         _exit(1); /* who asked sees its connection end */
     }
-    tows_walls_close_now(WRITER_ANSWER + 1);
+    tows_walls_close_now(folder >= 0 ? WRITER_FOLDER + 1 : WRITER_FOLDER);
 }
 
 /* It ends without a word but the answer: the log's descriptor is closed, too. */
@@ -97,8 +123,9 @@ static void be_writer(const struct tows_cache_writer *writer, const uint8_t hash
     char folder[TOW_CONFIG_TEXT_MAX + 16];
     struct tows_codecache *cache;
     prctl(PR_SET_NAME, "tow-cache");
-    writer_keep(image, answer);
-    int error = writer_open(writer->config, &cache, folder, sizeof folder);
+    writer_keep(image, answer, writer->folder);
+    int error = writer_open(writer, writer->folder >= 0 ? WRITER_FOLDER : -1, &cache, folder,
+                            sizeof folder);
     if (error == 0) {
         /* One at a time, so that all together keep the limit. */
         int lock = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -130,7 +157,7 @@ static int own_cache(struct tows_cache_writer *writer)
     char folder[TOW_CONFIG_TEXT_MAX + 16];
     return writer->cache != NULL
                ? 0
-               : writer_open(writer->config, &writer->cache, folder, sizeof folder);
+               : writer_open(writer, writer->folder, &writer->cache, folder, sizeof folder);
 }
 
 /* The listener has written by itself: what others wrote meanwhile stays counted. */

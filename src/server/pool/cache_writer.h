@@ -10,6 +10,7 @@
 #ifndef TOW_SERVER_CACHE_WRITER_H
 #define TOW_SERVER_CACHE_WRITER_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <sys/types.h>
@@ -28,6 +29,8 @@ enum {
 struct tows_cache_writer {
     const struct tows_config *config; /* borrowed */
     struct tows_codecache *cache;     /* owned; NULL until it is needed */
+    bool given;                       /* the folder is `folder`, and no other */
+    int folder;                       /* owned: of code; -1: it is named by the settings */
     _Atomic uint64_t *used;           /* owned mapping, shared with those that write; NULL: none */
     struct {
         pid_t pid; /* 0: none */
@@ -37,6 +40,9 @@ struct tows_cache_writer {
 
 void tows_cache_writer_init(struct tows_cache_writer *writer, const struct tows_config *config);
 void tows_cache_writer_fini(struct tows_cache_writer *writer);
+/* A listener that could not open it by its name is given the folder, which is its own from then on;
+ * -1: nothing is kept. */
+void tows_cache_writer_move(struct tows_cache_writer *writer, int folder);
 
 /* Begins to write a session's image. Both descriptors are borrowed; `answer` gets a
  * tows_worker_msg_answer when it is written or refused. -EBUSY if too many are written already,

@@ -3,7 +3,7 @@
  * them: what a worker that was taken over says of itself does not count there.
  *
  * The group that the server was started in gets a folder for the listener and its helpers,
- * listener-P, and one for each worker, worker-P-N; P is the listener's process. A group with
+ * listener-P, and one for each worker, worker-P-N; P is the process that was started. A group with
  * children that are limited may have no processes of its own, so the listener moves. Only the
  * listener's one thread calls this.
  */

@@ -149,7 +149,63 @@ static void run_child(const struct tows_starter *starter, const char *key, int c
     _exit(127);
 }
 
+/* ---- who has no rights asks ---- */
+
+static int starter_ask(const struct tows_starter *starter, const struct tows_parent_msg *msg)
+{
+    struct tows_parent_news answer;
+    int none[TOW_PARENT_FDS_MAX];
+    return tows_parent_line_ask(starter->line, msg, NULL, 0, &answer, none);
+}
+
+static int ask_for_worker(const struct tows_starter *starter, const char *key, int control,
+                          int stats, uint64_t *ret_number, pid_t *ret_pid)
+{
+    struct tows_parent_msg msg = {.ask = TOW_PARENT_START};
+    struct tows_parent_news answer = {.number = 0};
+    int none[TOW_PARENT_FDS_MAX];
+    const int fds[] = {control, stats};
+    snprintf(msg.text, sizeof msg.text, "%s", key);
+    int error = tows_parent_line_ask(starter->line, &msg, fds, 2, &answer, none);
+    if (error == 0) {
+        *ret_number = answer.number;
+        *ret_pid = answer.pid;
+    }
+    return error;
+}
+
+int tows_starter_shaker(struct tows_starter *starter, int control, uint64_t *ret_number, char *why,
+                        size_t why_size)
+{
+    const struct tows_parent_msg msg = {.ask = TOW_PARENT_SHAKER};
+    struct tows_parent_news answer = {.number = 0};
+    int none[TOW_PARENT_FDS_MAX];
+    int error = tows_parent_line_ask(starter->line, &msg, &control, 1, &answer, none);
+    if (error == 0) {
+        *ret_number = answer.number;
+    } else {
+        snprintf(why, why_size, "%s", answer.text[0] != '\0' ? answer.text : strerror(-error));
+    }
+    return error;
+}
+
 /* ---- who starts it ---- */
+
+static struct tows_started *starter_place(struct tows_starter *starter)
+{
+    struct tows_started *started = calloc(1, sizeof *started);
+    if (started != NULL) {
+        started->number = starter->next++;
+    }
+    return started;
+}
+
+static void starter_keep(struct tows_starter *starter, struct tows_started *started)
+{
+    started->next = starter->started;
+    starter->started = started;
+    starter->count++;
+}
 
 int tows_starter_start(struct tows_starter *starter, const char *key, int control, int stats,
                        uint64_t *ret_number, pid_t *ret_pid)
@@ -157,7 +213,10 @@ int tows_starter_start(struct tows_starter *starter, const char *key, int contro
     if (strlen(key) >= TOW_WORKER_KEY_MAX) {
         return -E2BIG;
     }
-    struct tows_started *started = calloc(1, sizeof *started);
+    if (starter->line != NULL) {
+        return ask_for_worker(starter, key, control, stats, ret_number, ret_pid);
+    }
+    struct tows_started *started = starter_place(starter);
     if (started == NULL) {
         return -ENOMEM;
     }
@@ -173,11 +232,21 @@ int tows_starter_start(struct tows_starter *starter, const char *key, int contro
         free(started);
         return error;
     }
-    started->number = starter->next++;
-    started->next = starter->started;
-    starter->started = started;
+    starter_keep(starter, started);
     *ret_number = started->number;
     *ret_pid = started->pid;
+    return 0;
+}
+
+int tows_starter_adopt(struct tows_starter *starter, pid_t pid, uint64_t *ret_number)
+{
+    struct tows_started *started = starter_place(starter);
+    if (started == NULL) {
+        return -ENOMEM;
+    }
+    started->pid = pid;
+    starter_keep(starter, started);
+    *ret_number = started->number;
     return 0;
 }
 
@@ -192,6 +261,11 @@ static const struct tows_started *find_started(const struct tows_starter *starte
 
 int tows_starter_signal(struct tows_starter *starter, uint64_t number, int signal)
 {
+    if (starter->line != NULL) {
+        const struct tows_parent_msg msg = {
+            .ask = TOW_PARENT_SIGNAL, .number = number, .value = (uint32_t)signal};
+        return starter_ask(starter, &msg);
+    }
     const struct tows_started *started = find_started(starter, number);
     if (started == NULL || (signal != SIGKILL && signal != SIGCONT)) {
         return started == NULL ? -ESRCH : -EINVAL;
@@ -199,9 +273,22 @@ int tows_starter_signal(struct tows_starter *starter, uint64_t number, int signa
     return kill(started->pid, signal) == 0 ? 0 : -errno;
 }
 
+void tows_starter_kill(const struct tows_starter *starter)
+{
+    for (const struct tows_started *started = starter->started; started != NULL;
+         started = started->next) {
+        kill(started->pid, SIGKILL);
+    }
+}
+
 int tows_starter_limit(struct tows_starter *starter, uint64_t number, uint64_t memory,
                        uint64_t threads)
 {
+    if (starter->line != NULL) {
+        const struct tows_parent_msg msg = {
+            .ask = TOW_PARENT_LIMIT, .number = number, .memory = memory, .threads = threads};
+        return starter_ask(starter, &msg);
+    }
     const struct tows_started *started = find_started(starter, number);
     if (started == NULL) {
         return -ESRCH;
@@ -212,23 +299,49 @@ int tows_starter_limit(struct tows_starter *starter, uint64_t number, uint64_t m
 
 bool tows_starter_weigh(struct tows_starter *starter, uint64_t number, unsigned weight)
 {
+    if (starter->line != NULL) {
+        const struct tows_parent_msg msg = {
+            .ask = TOW_PARENT_WEIGH, .number = number, .value = weight};
+        return starter_ask(starter, &msg) == 0;
+    }
     const struct tows_started *started = find_started(starter, number);
     return started != NULL && tows_cgroup_weigh(&starter->groups, started->group, weight);
 }
 
 int tows_starter_yield(struct tows_starter *starter, uint64_t number, int nice)
 {
+    if (starter->line != NULL) {
+        const struct tows_parent_msg msg = {
+            .ask = TOW_PARENT_YIELD, .number = number, .value = (uint32_t)nice};
+        return starter_ask(starter, &msg);
+    }
     const struct tows_started *started = find_started(starter, number);
-    if (started == NULL || nice < PRIO_MIN || nice >= PRIO_MAX) {
+    if (started == NULL || nice < getpriority(PRIO_PROCESS, 0) || nice >= PRIO_MAX) {
         return started == NULL ? -ESRCH : -EINVAL;
     }
     tows_machine_yield(started->pid, nice);
     return 0;
 }
 
+/* What the line has said, then children of this process. */
+static int reap_heard(const struct tows_starter *starter, struct tows_ended *ret_ended)
+{
+    struct tows_parent_news news;
+    tows_parent_line_hear(starter->line);
+    if (tows_parent_line_next(starter->line, &news) > 0) {
+        *ret_ended = (struct tows_ended){
+            .number = news.number, .pid = news.pid, .status = news.status, .full = news.full != 0};
+        return 1;
+    }
+    return 0;
+}
+
 int tows_starter_reap(struct tows_starter *starter, struct tows_ended *ret_ended)
 {
     struct tows_ended ended = {0};
+    if (starter->line != NULL && reap_heard(starter, ret_ended) > 0) {
+        return 1;
+    }
     ended.pid = waitpid(-1, &ended.status, WNOHANG);
     if (ended.pid <= 0) {
         return 0;
@@ -240,6 +353,7 @@ int tows_starter_reap(struct tows_starter *starter, struct tows_ended *ret_ended
     struct tows_started *gone = *at;
     if (gone != NULL) {
         *at = gone->next;
+        starter->count--;
         ended.number = gone->number;
         ended.full = WIFSIGNALED(ended.status) && WTERMSIG(ended.status) == SIGKILL &&
                      tows_cgroup_was_full(&starter->groups, gone->group);

@@ -3,7 +3,8 @@
  *
  * All that takes rights over workers is here, and who accepts connections uses nothing else for it:
  * it names a process by the number that it was given at the start, never by one of the kernel's.
- * Only one thread calls this.
+ * A listener that has no rights of its own has a line to its parent, which has a starter with them
+ * (parent.h): then each of these asks there. Only one thread calls this.
  */
 #ifndef TOW_SERVER_STARTER_H
 #define TOW_SERVER_STARTER_H
@@ -15,6 +16,7 @@
 
 #include "server/config/config.h"
 #include "server/pool/cgroup.h"
+#include "server/pool/parent_line.h"
 
 /* What a client's environment asks of its worker: "" for the ordinary one, else one NAME=VALUE per
  * line. A worker serves only a client that asks for the same. */
@@ -27,7 +29,9 @@ struct tows_starter {
     struct tows_cgroups groups;       /* of workers, where they have some */
     struct rlimit files;              /* how many descriptors a worker may have */
     struct tows_started *started;     /* owned */
+    unsigned count;                   /* of them */
     uint64_t next;                    /* number of the next process; none has 0 */
+    struct tows_parent_line *line;    /* borrowed: to who does all this; NULL: this process does */
 };
 
 void tows_starter_init(struct tows_starter *starter, const struct tows_config *config);
@@ -42,14 +46,22 @@ struct rlimit tows_starter_files(const struct tows_starter *starter);
 int tows_starter_start(struct tows_starter *starter, const char *key, int control, int stats,
                        uint64_t *ret_number, pid_t *ret_pid);
 
+/* Where there is a line: the same for the process that shakes hands (shaker.h); with a sentence. */
+int tows_starter_shaker(struct tows_starter *starter, int control, uint64_t *ret_number, char *why,
+                        size_t why_size);
+/* Where there is none: a child of this process is one of those that were started from now on. */
+int tows_starter_adopt(struct tows_starter *starter, pid_t pid, uint64_t *ret_number);
+
 /* SIGKILL or SIGCONT, for a process that was started here and has not been reaped. */
 int tows_starter_signal(struct tows_starter *starter, uint64_t number, int signal);
+/* SIGKILL for all that were started here. */
+void tows_starter_kill(const struct tows_starter *starter);
 /* The most that it may have from now on, where it has a control group: bytes of memory, threads. */
 int tows_starter_limit(struct tows_starter *starter, uint64_t number, uint64_t memory,
                        uint64_t threads);
 /* Its part of the processors, where 100 is an ordinary one. False: it has none of its own. */
 bool tows_starter_weigh(struct tows_starter *starter, uint64_t number, unsigned weight);
-/* All its threads get this nice value: less time, never more. */
+/* All its threads get this nice value: less time, never more than this process has. */
 int tows_starter_yield(struct tows_starter *starter, uint64_t number, int nice);
 
 struct tows_ended {

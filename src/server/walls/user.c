@@ -18,7 +18,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { TRY_DEVICES = 200, TRY_DRIVER = 201 }; /* exit codes of who tried; else an errno */
+/* Exit codes of who tried; else an errno. */
+enum { TRY_DEVICES = 200, TRY_DRIVER = 201, TRY_PROCESSES = 202, TRY_PROGRAM = 203 };
 
 #define BIT(capability) (UINT64_C(1) << (capability))
 
@@ -40,9 +41,9 @@ static int read_capabilities(int thread, uint64_t *ret_effective, uint64_t *ret_
     return 0;
 }
 
-static int take_user(uint32_t user)
+static int take_user(uint32_t user, uint32_t group)
 {
-    return setgroups(0, NULL) != 0 || setresgid(user, user, user) != 0 ||
+    return setgroups(0, NULL) != 0 || setresgid(group, group, group) != 0 ||
                    setresuid(user, user, user) != 0
                ? -errno
                : 0;
@@ -98,7 +99,7 @@ static int try_range(const struct tows_config *config)
     }
     char driver[PATH_MAX];
     find_driver(config, driver, sizeof driver);
-    int error = take_user(first);
+    int error = take_user(first, first);
     if (error < 0) {
         return -error;
     }
@@ -120,7 +121,8 @@ static int wait_for(pid_t pid)
     return WIFEXITED(status) ? WEXITSTATUS(status) : EINTR;
 }
 
-int tows_user_try(const struct tows_config *config, char *why, size_t size)
+/* What both need. */
+static int try_rights(char *why, size_t size)
 {
     uint64_t effective = 0, permitted, wanted = tows_user_rights() | BIT(CAP_KILL);
     int error = read_capabilities(0, &effective, &permitted);
@@ -133,11 +135,12 @@ int tows_user_try(const struct tows_config *config, char *why, size_t size)
         snprintf(why, size, "its securebits are not 0 (capabilities(7))");
         return -EPERM;
     }
-    pid_t pid = fork();
-    if (pid == 0) {
-        _exit(try_range(config));
-    }
-    int code = pid < 0 ? errno : wait_for(pid);
+    return 0;
+}
+
+/* As what a child has found. */
+static int try_result(int code, uint32_t user, char *why, size_t size)
+{
     if (code == TRY_DEVICES) {
         snprintf(why, size,
                  "the GPU's device files (/dev/nvidia*) are not for all users; the driver's "
@@ -150,11 +153,107 @@ int tows_user_try(const struct tows_config *config, char *why, size_t size)
                  "into a folder that is for all");
         return -EACCES;
     }
+    if (code == TRY_PROGRAM) {
+        snprintf(why, size,
+                 "root cannot run this program's file without its capabilities; chmod 755 it, or "
+                 "chown it to root");
+        return -EACCES;
+    }
+    if (code == TRY_PROCESSES) {
+        snprintf(why, size,
+                 "other users cannot see processes here (/proc is mounted with hidepid)");
+        return -EACCES;
+    }
     if (code != 0) {
-        snprintf(why, size, "a process cannot become user %llu: %s",
-                 (unsigned long long)config->tenant_users.first, strerror(code));
+        snprintf(why, size, "a process cannot become user %u: %s", user, strerror(code));
     }
     return -code;
+}
+
+int tows_user_try(const struct tows_config *config, char *why, size_t size)
+{
+    int error = try_rights(why, size);
+    pid_t pid = error < 0 ? 0 : fork();
+    if (error < 0) {
+        return error;
+    }
+    if (pid == 0) {
+        _exit(try_range(config));
+    }
+    return try_result(pid < 0 ? errno : wait_for(pid), (uint32_t)config->tenant_users.first, why,
+                      size);
+}
+
+/* ---- the listener's own ---- */
+
+enum { USER_NONE = 0x6fffffff, USERS_BESIDE = 16 };
+
+uint32_t tows_user_ours(const struct tows_config *config, enum tows_user_ours which)
+{
+    const struct tows_config_range *range = &config->tenant_users;
+    uint32_t last = USER_NONE;
+    bool taken = range->count != 0 && range->first <= USER_NONE &&
+                 range->first + range->count > USER_NONE - USERS_BESIDE;
+    if (taken && range->first > USERS_BESIDE) {
+        last = (uint32_t)range->first - 1;
+    } else if (taken) {
+        last = (uint32_t)(range->first + range->count) + USERS_BESIDE;
+    }
+    return last - (uint32_t)which;
+}
+
+uint64_t tows_user_has(void)
+{
+    uint64_t effective = 0, permitted = 0;
+    read_capabilities(0, &effective, &permitted);
+    return permitted;
+}
+
+uint64_t tows_user_parent_rights(void)
+{
+    return tows_user_has() & (tows_user_rights() | BIT(CAP_KILL) | BIT(CAP_SYS_NICE));
+}
+
+static int keep_capabilities(uint64_t kept)
+{
+    struct __user_cap_header_struct head = {.version = _LINUX_CAPABILITY_VERSION_3};
+    struct __user_cap_data_struct sets[_LINUX_CAPABILITY_U32S_3];
+    memset(sets, 0, sizeof sets);
+    for (int i = 0; i < 2; i++) {
+        sets[i].effective = sets[i].permitted = (uint32_t)(kept >> 32 * i);
+    }
+    return syscall(SYS_capset, &head, sets) == 0 ? 0 : -errno;
+}
+
+/* What its parent is to do: run this program for workers. Then what it does itself: it looks at
+ * processes of others, of who connects and of workers. */
+static int try_listener(const struct tows_config *config, uint32_t user, uint32_t group)
+{
+    int error = keep_capabilities(tows_user_parent_rights());
+    if (error == 0 && access("/proc/self/exe", X_OK) != 0) {
+        return TRY_PROGRAM;
+    }
+    error = error < 0 ? error : take_user(user, group);
+    if (error < 0) {
+        return -error;
+    }
+    char path[64];
+    snprintf(path, sizeof path, "/proc/%d/status", (int)getppid());
+    return access(path, R_OK) != 0 ? TRY_PROCESSES : devices_are_open(config) ? 0 : TRY_DEVICES;
+}
+
+int tows_user_try_listener(const struct tows_config *config, uint32_t user, uint32_t group,
+                           char *why, size_t size)
+{
+    int error = try_rights(why, size);
+    pid_t pid = error < 0 ? 0 : fork();
+    if (error < 0) {
+        return error;
+    }
+    if (pid == 0) {
+        _exit(try_listener(config, user, group));
+    }
+    return try_result(pid < 0 ? errno : wait_for(pid), user, why, size);
 }
 
 /* ---- the worker ---- */
@@ -184,7 +283,7 @@ static bool is_all(const unsigned numbers[3], uint32_t user)
     return numbers[0] == user && numbers[1] == user && numbers[2] == user;
 }
 
-static int check_user(uint32_t user)
+static int check_user(uint32_t user, uint32_t group)
 {
     uid_t users[3] = {0, 0, 0};
     gid_t groups[3] = {0, 0, 0};
@@ -192,17 +291,22 @@ static int check_user(uint32_t user)
         getresgid(&groups[0], &groups[1], &groups[2]) != 0) {
         return -errno;
     }
-    bool done = is_all(users, user) && is_all(groups, user) && getgroups(0, NULL) == 0 &&
+    bool done = is_all(users, user) && is_all(groups, group) && getgroups(0, NULL) == 0 &&
                 setresuid((uid_t)-1, 0, (uid_t)-1) != 0;
     return done ? check_threads() : -EPERM;
 }
 
 int tows_user_become(uint32_t user)
 {
+    return tows_user_become_in(user, user);
+}
+
+int tows_user_become_in(uint32_t user, uint32_t group)
+{
     pid_t parent = getppid();
     /* The C library does it in all threads, or ends the process. */
-    int error = user == 0 ? -EINVAL : take_user(user);
-    error = error < 0 ? error : check_user(user);
+    int error = user == 0 || group == 0 ? -EINVAL : take_user(user, group);
+    error = error < 0 ? error : check_user(user, group);
     /* The kernel has forgotten it with the old user. */
     if (error == 0 && prctl(PR_SET_PDEATHSIG, SIGKILL) != 0) {
         error = -errno;

@@ -16,11 +16,27 @@
  * without an end: why workers must keep the server's user. */
 int tows_user_try(const struct tows_config *config, char *why, size_t size);
 
+/* Whose the listener and the process that shakes hands become, where root starts them: numbers that
+ * are nobody's, and no tenant's. */
+enum tows_user_ours { TOW_USER_LISTENER, TOW_USER_SHAKER };
+uint32_t tows_user_ours(const struct tows_config *config, enum tows_user_ours which);
+
+/* The same as tows_user_try for a listener that is to become that user. */
+int tows_user_try_listener(const struct tows_config *config, uint32_t user, uint32_t group,
+                           char *why, size_t size);
+
+/* What this thread has. */
+uint64_t tows_user_has(void);
+/* Those of the capabilities that a parent of such a listener needs, which this process has. */
+uint64_t tows_user_parent_rights(void);
+
 /* Capabilities that a worker keeps until it becomes another user, as bits. */
 uint64_t tows_user_rights(void);
 
 /* All threads of this process get that user, his group and no other one, and lose all capabilities.
  * Then it looks whether that is so. Below 0 nobody must be served. */
 int tows_user_become(uint32_t user);
+/* The same with another group. */
+int tows_user_become_in(uint32_t user, uint32_t group);
 
 #endif

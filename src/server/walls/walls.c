@@ -142,37 +142,63 @@ void tows_walls_show(void)
     prctl(PR_SET_DUMPABLE, 1, 0, 0, 0);
 }
 
+bool tows_walls_sanitized(void)
+{
+#if defined(TOW_WALLS_SANITIZED)
+    return true;
+#else
+    return false;
+#endif
+}
+
 static void walls_lack(const char *what, int error)
 {
     tow_log(TOW_AREA_SERVER, TOW_LOG_WARN, "this worker keeps %s: %s", what, strerror(error));
 }
 
-/* A user may have no capability to take others from the set that exec can give; then no_new_privs
- * holds alone. */
-static void drop_capabilities(uint64_t kept)
+static int set_capabilities(uint64_t kept, uint64_t handed_on)
 {
     struct __user_cap_header_struct head = {.version = _LINUX_CAPABILITY_VERSION_3};
-    struct __user_cap_data_struct left[_LINUX_CAPABILITY_U32S_3];
-    memset(left, 0, sizeof left);
-    left[0].effective = left[0].permitted = (uint32_t)kept;
-    left[1].effective = left[1].permitted = (uint32_t)(kept >> 32);
+    struct __user_cap_data_struct sets[_LINUX_CAPABILITY_U32S_3];
+    memset(sets, 0, sizeof sets);
+    for (int i = 0; i < 2; i++) {
+        sets[i].effective = sets[i].permitted = (uint32_t)(kept >> 32 * i);
+        sets[i].inheritable = (uint32_t)(handed_on >> 32 * i);
+    }
+    return syscall(SYS_capset, &head, sets) == 0 ? 0 : -errno;
+}
+
+/* What exec can give. */
+static void drop_bounds(void)
+{
     for (unsigned long i = 0; prctl(PR_CAPBSET_READ, i, 0, 0, 0) >= 0; i++) {
         if (prctl(PR_CAPBSET_DROP, i, 0, 0, 0) != 0) {
             break;
         }
     }
+}
+
+/* A user may have no capability to take others from the set that exec can give; then no_new_privs
+ * holds alone. */
+static void drop_capabilities(uint64_t kept, uint64_t handed_on)
+{
+    if (handed_on != 0) {
+        set_capabilities(tows_user_has(), handed_on); /* which must be bounded by then */
+    }
+    drop_bounds();
     prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0);
-    if (syscall(SYS_capset, &head, left) != 0) {
-        walls_lack("its capabilities", errno);
+    int error = set_capabilities(kept, handed_on);
+    if (error < 0) {
+        walls_lack("its capabilities", -error);
     }
 }
 
 /* What needs no list of files. */
-static void walls_drop(uint64_t kept)
+static void walls_drop(uint64_t kept, uint64_t handed_on)
 {
     struct rlimit none = {0, 0};
     tow_log_on(TOW_AREA_SERVER, TOW_LOG_WARN); /* opens a log file, which must be open by now */
-    drop_capabilities(kept);
+    drop_capabilities(kept, handed_on);
     if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0) {
         walls_lack("the way to new rights by programs that have them", errno);
     }
@@ -185,7 +211,7 @@ void tows_walls_raise_bare(const struct tows_config *config)
     if (config->walls == 0) {
         return;
     }
-    walls_drop(0);
+    walls_drop(0, 0);
 #if !defined(TOW_WALLS_SANITIZED)
     int error = tows_landlock_version() > 0 ? tows_landlock_enter_bare() : 0;
     if (error < 0) {
@@ -199,7 +225,7 @@ void tows_walls_raise(const struct tows_config *config, const char *code_cache)
     if (config->walls == 0) {
         return;
     }
-    walls_drop(config->tenant_users.count != 0 ? tows_user_rights() : 0);
+    walls_drop(config->tenant_users.count != 0 ? tows_user_rights() : 0, 0);
 #if !defined(TOW_WALLS_SANITIZED) /* its reports need programs and files */
     char compile_cache[PATH_MAX];
     tows_compile_cache_begin(config, compile_cache, sizeof compile_cache);
@@ -209,6 +235,24 @@ void tows_walls_raise(const struct tows_config *config, const char *code_cache)
         walls_lack("all files of its user", -error);
     }
 #endif
+}
+
+void tows_walls_raise_parent(void)
+{
+    /* Root's programs get by exec what is handed on here, once the set that bounds them is empty:
+     * those that this process starts can change their user, and no more. */
+    walls_drop(tows_user_parent_rights(), tows_user_rights());
+}
+
+int tows_walls_raise_listener(uint32_t user, uint32_t group)
+{
+    drop_bounds(); /* while it may */
+    int error = tows_user_become_in(user, group);
+    if (error == 0) {
+        walls_drop(0, 0); /* a new user's process may be dumpable */
+        error = prctl(PR_GET_DUMPABLE, 0, 0, 0, 0) == 0 ? 0 : -EPERM;
+    }
+    return error;
 }
 
 int tows_walls_become(const struct tows_config *config, uint32_t user, const char *tenant)
@@ -264,7 +308,7 @@ void tows_walls_choose_users(struct tows_config *config)
 }
 
 /* Whom workers are. */
-static void tell_users(const struct tows_config *config)
+static void tell_users(const struct tows_config *config, uid_t owner)
 {
     const struct tows_config_range *range = &config->tenant_users;
     if (range->count != 0) {
@@ -277,10 +321,10 @@ static void tell_users(const struct tows_config *config)
     tow_log(TOW_AREA_SERVER, TOW_LOG_INFO,
             "workers have the user of this server (%u)%s: what it may do with the GPU's files and "
             "/dev/shm, every one of them may",
-            (unsigned)geteuid(), geteuid() == 0 ? ", root, but none of its capabilities" : "");
+            (unsigned)owner, owner == 0 ? ", root, but none of its capabilities" : "");
 }
 
-void tows_walls_tell(const struct tows_config *config)
+void tows_walls_tell(const struct tows_config *config, uid_t owner)
 {
     /* A private server serves the user who has started it. */
     enum tow_log_level level = config->watch_pid != 0 ? TOW_LOG_INFO : TOW_LOG_WARN;
@@ -290,7 +334,7 @@ void tows_walls_tell(const struct tows_config *config)
                 "has them too");
         return;
     }
-    tell_users(config);
+    tell_users(config, owner);
 #if defined(TOW_WALLS_SANITIZED)
     return;
 #endif

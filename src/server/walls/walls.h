@@ -16,8 +16,18 @@ enum { TOW_WALLS_ENVIRONMENT_MAX = 256 };
 void tows_walls_hide(void);
 void tows_walls_show(void);
 
-/* The listener, once it serves: says which walls its workers do not have. */
-void tows_walls_tell(const struct tows_config *config);
+/* A build whose processes must stay dumpable, since a sanitizer looks into them. */
+bool tows_walls_sanitized(void);
+
+/* The listener, once it serves: says which walls its workers do not have. `owner`: the server's
+ * user, who has them unless tenants have some. */
+void tows_walls_tell(const struct tows_config *config, uid_t owner);
+
+/* The parent of a listener that is another user's: what is left is the right to change users, to
+ * signal and to slow down processes of all users. */
+void tows_walls_raise_parent(void);
+/* That listener: nothing is left. Below 0 it must not hear anybody. */
+int tows_walls_raise_listener(uint32_t user, uint32_t group);
 
 /* The child between fork and exec: every descriptor from `first` on is closed by exec. */
 void tows_walls_close_from(int first);

@@ -1,0 +1,177 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Forks the listener, and takes from each of both what the other one has. */
+#include "server/daemon/split.h"
+
+#include <errno.h>
+#include <pwd.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "base/log.h"
+#include "server/walls/user.h"
+#include "server/walls/walls.h"
+
+/* The settings' user; false: they name none that this machine knows. */
+static bool split_user(const struct tows_config *config, uint32_t *ret_user)
+{
+    const char *name = config->user;
+    char *end;
+    if (name[0] == '\0') {
+        *ret_user = tows_user_ours(config, TOW_USER_LISTENER);
+        return true;
+    }
+    errno = 0;
+    unsigned long long number = strtoull(name, &end, 10);
+    if (name[0] >= '0' && name[0] <= '9' && *end == '\0') {
+        *ret_user = (uint32_t)number;
+        return errno == 0 && number < UINT32_MAX;
+    }
+    const struct passwd *user = getpwnam(name);
+    *ret_user = user != NULL ? user->pw_uid : 0;
+    return user != NULL;
+}
+
+int tows_split_choose(const struct tows_config *config, struct tows_split *ret_split, char *why,
+                      size_t why_size)
+{
+    char reason[256];
+    struct tows_split split = {.on = false};
+    /* A private server serves the user who has started it. */
+    bool asked = config->walls != 0 && geteuid() == 0 && config->watch_pid == 0 &&
+                 config->private_dir[0] == '\0' && !tows_walls_sanitized();
+    *ret_split = split;
+    if (!split_user(config, &split.user)) {
+        snprintf(why, why_size,
+                 "user: this machine has no user \"%.64s\"; write a name or a number",
+                 config->user);
+        return -EINVAL;
+    }
+    if (!asked || split.user == 0) {
+        return 0;
+    }
+    /* A group that nobody has, whoever the user is: what is the listener's alone is this group's.
+     */
+    split.group = tows_user_ours(config, TOW_USER_LISTENER);
+    split.shaker_user = tows_user_ours(config, TOW_USER_SHAKER);
+    if (tows_user_try_listener(config, split.user, split.group, reason, sizeof reason) < 0) {
+        tow_log(TOW_AREA_SERVER, TOW_LOG_WARN,
+                "the process that hears clients keeps root's user and the rights of this server: "
+                "%s (user = root is for a server that wants that)",
+                reason);
+        return 0;
+    }
+    split.on = true;
+    *ret_split = split;
+    return 0;
+}
+
+/* ---- the listener ---- */
+
+/* Signals are the parent's, whoever else they are sent to: it tells of them once. */
+static int become_listener(const struct tows_split *split, pid_t parent)
+{
+    static const int theirs[] = {SIGTERM, SIGINT, SIGHUP, SIGUSR1};
+    sigset_t set;
+    sigemptyset(&set);
+    for (size_t i = 0; i < sizeof theirs / sizeof *theirs; i++) {
+        signal(theirs[i], SIG_IGN);
+        sigaddset(&set, theirs[i]);
+    }
+    sigprocmask(SIG_UNBLOCK, &set, NULL); /* what is blocked would come by the signalfd */
+    prctl(PR_SET_NAME, "tow-listener");
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (getppid() != parent) {
+        return -ESRCH;
+    }
+    return tows_walls_raise_listener(split->user, split->group);
+}
+
+void tows_split_tell(void)
+{
+    tow_log(TOW_AREA_SERVER, TOW_LOG_INFO,
+            "clients are heard by process %d, with user %u and no rights; process %d starts "
+            "workers",
+            (int)getpid(), (unsigned)geteuid(), (int)getppid());
+}
+
+/* ---- the parent ---- */
+
+/* What a listener of one process removes when it ends; the files are root's. */
+static void remove_sockets(struct tow_listener *const *listeners, unsigned count)
+{
+    for (unsigned i = 0; i < count; i++) {
+        if (listeners[i]->path[0] != '\0') {
+            unlink(listeners[i]->path);
+        }
+    }
+}
+
+static int be_parent(struct tows_parent *parent, struct tow_listener *const *listeners,
+                     unsigned count, int signals)
+{
+    for (unsigned i = 0; i < count; i++) {
+        close(listeners[i]->fd); /* it hears nobody */
+    }
+    if (parent->config.ready_fd != 0) {
+        close((int)parent->config.ready_fd);
+        parent->config.ready_fd = 0;
+    }
+    tows_walls_raise_parent();
+    int code = tows_parent_run(parent, signals);
+    remove_sockets(listeners, count);
+    tows_cgroups_close(&parent->starter.groups);
+    tows_parent_fini(parent);
+    tow_log_flush(true);
+    return code;
+}
+
+int tows_split_do(const struct tows_split *split, struct tows_parent *parent,
+                  const struct tows_config *config, struct tow_listener *const *listeners,
+                  unsigned count, int signals, int *ret_line, int *ret_folder, int *ret_code,
+                  char *why, size_t why_size)
+{
+    int pair[2];
+    pid_t self = getpid();
+    if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) != 0) {
+        int error = -errno;
+        snprintf(why, why_size, "the server cannot be split: %s", strerror(-error));
+        return error;
+    }
+    int folder = tows_parent_code(config, split->group);
+    tow_log_on(TOW_AREA_SERVER, TOW_LOG_WARN); /* opens a log file, which root's may be */
+    pid_t pid = fork();
+    if (pid == 0) {
+        close(pair[0]);
+        int error = become_listener(split, self);
+        if (error < 0) {
+            tow_log(TOW_AREA_SERVER, TOW_LOG_ERROR,
+                    "the process that hears clients cannot give up root's rights: %s",
+                    strerror(-error));
+            _exit(1);
+        }
+        *ret_line = pair[1];
+        *ret_folder = folder;
+        return 0;
+    }
+    int error = pid < 0 ? -errno : 0;
+    close(pair[1]);
+    if (folder >= 0) {
+        close(folder);
+    }
+    if (error < 0) {
+        close(pair[0]);
+        snprintf(why, why_size, "the server cannot be split: %s", strerror(-error));
+        return error;
+    }
+    parent->line = pair[0];
+    parent->listener = pid;
+    parent->group = split->group;
+    parent->shaker_user = split->shaker_user;
+    *ret_code = be_parent(parent, listeners, count, signals);
+    return 1;
+}

@@ -1,0 +1,463 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What the parent does for a listener, and what for one that is in a stranger's hands. The test
+ * plays the listener; workers are this program, which waits for its end. */
+#include "cmocka_all.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "server/daemon/parent.h"
+#include "server/pool/parent_line.h"
+#include "transport/transport.h"
+
+#define PATIENCE_NS (20 * TOW_TIME_S)
+
+static struct tows_parent parent;
+static struct tows_config config;
+static int line, control, stats;
+static char folder[] = "/tmp/towline-parent-XXXXXX", file[64], tokens[64];
+static char *words[] = {(char *)"towlined", NULL, NULL};
+static char flag[96];
+
+static void write_file(const char *path, const char *text)
+{
+    FILE *out = fopen(path, "w");
+    assert_non_null(out);
+    assert_true(fputs(text, out) >= 0);
+    assert_int_equal(fclose(out), 0);
+}
+
+static int setup(void **state)
+{
+    int pair[2], other[2];
+    (void)state;
+    snprintf(folder, sizeof folder, "/tmp/towline-parent-XXXXXX");
+    assert_non_null(mkdtemp(folder));
+    snprintf(file, sizeof file, "%s/conf", folder);
+    snprintf(tokens, sizeof tokens, "%s/tokens", folder);
+    snprintf(flag, sizeof flag, "--config=%s", file);
+    write_file(file, "max-sessions = 7\n");
+    words[1] = flag;
+    tows_config_defaults(&config);
+    snprintf(config.token_file, sizeof config.token_file, "%s", tokens);
+    snprintf(config.cache_dir, sizeof config.cache_dir, "%s", folder);
+    assert_int_equal(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair), 0);
+    assert_int_equal(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, other), 0);
+    tows_parent_init(&parent, &config, pair[0]);
+    parent.argc = 2;
+    parent.argv = words;
+    parent.group = getegid();
+    line = pair[1];
+    control = other[0];
+    close(other[1]);
+    stats = memfd_create("stats", MFD_CLOEXEC);
+    assert_true(stats >= 0);
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    char command[128];
+    (void)state;
+    tows_starter_kill(&parent.starter);
+    int64_t deadline = tow_time_deadline(PATIENCE_NS);
+    while (parent.starter.count > 0 && !tow_time_passed(deadline)) {
+        tows_parent_reap(&parent);
+    }
+    tows_parent_fini(&parent);
+    close(line);
+    close(control);
+    close(stats);
+    snprintf(command, sizeof command, "rm -rf %s", folder);
+    return system(command);
+}
+
+/* What comes next, with its descriptors. */
+static struct tows_parent_news hear(int fds[TOW_PARENT_FDS_MAX])
+{
+    struct tows_parent_news news;
+    int count = 0;
+    fds[0] = fds[1] = -1;
+    assert_int_equal(tow_fds_recv(line, &news, sizeof news, tow_time_deadline(PATIENCE_NS), fds,
+                                  TOW_PARENT_FDS_MAX, &count),
+                     0);
+    return news;
+}
+
+static struct tows_parent_news ask_with(const struct tows_parent_msg *msg, const int *sent,
+                                        int count, int fds[TOW_PARENT_FDS_MAX])
+{
+    struct tows_parent_news news;
+    assert_int_equal(tow_fds_send(line, msg, sizeof *msg, sent, count), 0);
+    assert_int_equal(tows_parent_hear(&parent), 0);
+    do {
+        news = hear(fds);
+    } while (news.say != TOW_PARENT_ANSWER);
+    return news;
+}
+
+static int ask(uint32_t what, uint64_t number, uint32_t value)
+{
+    struct tows_parent_msg msg = {.ask = what, .number = number, .value = value};
+    int fds[TOW_PARENT_FDS_MAX];
+    int error = ask_with(&msg, NULL, 0, fds).error;
+    assert_int_equal(fds[0], -1);
+    return error;
+}
+
+static int start(const char *key, struct tows_parent_news *ret_news)
+{
+    struct tows_parent_msg msg = {.ask = TOW_PARENT_START};
+    int sent[] = {control, stats}, fds[TOW_PARENT_FDS_MAX];
+    snprintf(msg.text, sizeof msg.text, "%s", key);
+    *ret_news = ask_with(&msg, sent, 2, fds);
+    return ret_news->error;
+}
+
+static unsigned count_fds(void)
+{
+    unsigned count = 0;
+    DIR *list = opendir("/proc/self/fd");
+    assert_non_null(list);
+    while (readdir(list) != NULL) {
+        count++;
+    }
+    closedir(list);
+    return count;
+}
+
+static void wait_for_end(uint64_t number, pid_t pid)
+{
+    int fds[TOW_PARENT_FDS_MAX];
+    int64_t deadline = tow_time_deadline(PATIENCE_NS);
+    while (parent.ended_count == 0) {
+        tows_parent_reap(&parent);
+        assert_false(tow_time_passed(deadline));
+    }
+    tows_parent_tell(&parent);
+    struct tows_parent_news news = hear(fds);
+    assert_int_equal(news.say, TOW_PARENT_ENDED);
+    assert_int_equal(news.number, number);
+    assert_int_equal(news.pid, pid);
+}
+
+/* ---- what it does ---- */
+
+static void a_worker_is_started_ended_and_told_of(void **state)
+{
+    struct tows_parent_news worker;
+    (void)state;
+    unsigned before = count_fds();
+    assert_int_equal(start("CUDA_MODULE_LOADING=LAZY\nslot=3\n", &worker), 0);
+    assert_true(worker.number != 0 && worker.pid > 0);
+    assert_int_equal(count_fds(), before); /* it keeps none of the descriptors */
+    assert_int_equal(ask(TOW_PARENT_SIGNAL, worker.number, SIGCONT), 0);
+    assert_int_equal(ask(TOW_PARENT_LIMIT, worker.number, 0), 0);
+    assert_int_equal(ask(TOW_PARENT_YIELD, worker.number, PRIO_MAX - 1), 0);
+    assert_int_equal(ask(TOW_PARENT_SIGNAL, worker.number, SIGKILL), 0);
+    wait_for_end(worker.number, worker.pid);
+    /* The kernel may give its number to anybody now. */
+    assert_int_equal(ask(TOW_PARENT_SIGNAL, worker.number, SIGKILL), -ESRCH);
+    assert_int_equal(ask(TOW_PARENT_YIELD, worker.number, PRIO_MAX - 1), -ESRCH);
+}
+
+static void tokens_are_opened_by_what_they_are(void **state)
+{
+    struct tows_parent_msg msg = {.ask = TOW_PARENT_TOKENS};
+    int fds[TOW_PARENT_FDS_MAX];
+    char text[16] = "";
+    (void)state;
+    snprintf(msg.text, sizeof msg.text, "/etc/passwd"); /* nobody looks at that */
+    assert_int_equal(ask_with(&msg, NULL, 0, fds).error, -ENOENT);
+    write_file(tokens, "tokens");
+    struct tows_parent_news news = ask_with(&msg, NULL, 0, fds);
+    assert_int_equal(news.error, 0);
+    assert_string_equal(news.text, tokens);
+    assert_int_equal(read(fds[0], text, sizeof text - 1), 6);
+    assert_string_equal(text, "tokens");
+    assert_int_equal(fcntl(fds[0], F_GETFL) & O_ACCMODE, O_RDONLY);
+    close(fds[0]);
+}
+
+static void settings_are_read_once_after_a_signal(void **state)
+{
+    struct tows_parent_msg msg = {.ask = TOW_PARENT_RELOAD};
+    int fds[TOW_PARENT_FDS_MAX];
+    static struct tows_config got;
+    (void)state;
+    for (int taken = 0; taken < 2; taken++) {
+        assert_int_equal(ask(TOW_PARENT_RELOAD, 0, 0), -EPERM);
+        assert_int_equal(ask(TOW_PARENT_DECIDE, 0, 1), -EPERM);
+        tows_parent_signal(&parent, SIGHUP);
+        tows_parent_tell(&parent);
+        struct tows_parent_news news = hear(fds);
+        assert_int_equal(news.say, TOW_PARENT_SIGNALS);
+        assert_int_equal(news.status, 1 << SIGHUP);
+        news = ask_with(&msg, NULL, 0, fds);
+        assert_int_equal(news.error, 0);
+        assert_int_equal(pread(fds[0], &got, sizeof got, 0), sizeof got);
+        assert_int_equal(got.max_sessions, 7);
+        close(fds[0]);
+        if (fds[1] >= 0) {
+            close(fds[1]);
+        }
+        assert_int_equal(parent.config.max_sessions, 256);
+        assert_int_equal(ask(TOW_PARENT_DECIDE, 0, 2), -EPERM);
+        assert_int_equal(ask(TOW_PARENT_DECIDE, 0, (uint32_t)taken), 0);
+        assert_int_equal(parent.config.max_sessions, taken ? 7 : 256);
+    }
+    write_file(file, "max-sessions = many\n");
+    tows_parent_signal(&parent, SIGHUP);
+    tows_parent_tell(&parent);
+    hear(fds);
+    struct tows_parent_news news = ask_with(&msg, NULL, 0, fds);
+    assert_int_equal(news.error, -EINVAL);
+    assert_non_null(strstr(news.text, "max-sessions = many cannot be understood"));
+    assert_int_equal(ask(TOW_PARENT_DECIDE, 0, 1), -EPERM);
+}
+
+/* ---- what it does not do ---- */
+
+static void only_its_own_processes_are_touched(void **state)
+{
+    struct tows_parent_news worker;
+    (void)state;
+    const uint64_t others[] = {0, 1, 99, UINT64_MAX, (uint64_t)getpid(), (uint64_t)getppid()};
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
+        assert_int_equal(ask(TOW_PARENT_SIGNAL, others[i], SIGKILL), -ESRCH);
+        assert_int_equal(ask(TOW_PARENT_LIMIT, others[i], 0), -ESRCH);
+        assert_int_equal(ask(TOW_PARENT_WEIGH, others[i], 100), -ENOENT);
+        assert_int_equal(ask(TOW_PARENT_YIELD, others[i], PRIO_MAX - 1), -ESRCH);
+    }
+    assert_int_equal(start("", &worker), 0);
+    const uint32_t signals[] = {0, SIGTERM, SIGSTOP, SIGSEGV, 63, INT32_MAX, UINT32_MAX};
+    for (size_t i = 0; i < sizeof signals / sizeof *signals; i++) {
+        assert_int_equal(ask(TOW_PARENT_SIGNAL, worker.number, signals[i]), -EINVAL);
+    }
+    int own = getpriority(PRIO_PROCESS, 0);
+    assert_int_equal(ask(TOW_PARENT_YIELD, worker.number, (uint32_t)(own - 1)), -EINVAL);
+    assert_int_equal(ask(TOW_PARENT_YIELD, worker.number, PRIO_MAX), -EINVAL);
+}
+
+static void keys_that_no_client_may_ask_for_start_nothing(void **state)
+{
+    static const char *const keys[] = {
+        "LD_PRELOAD=/tmp/x.so\n",
+        "LD_LIBRARY_PATH=/tmp\n",
+        "CUDA_CACHE_PATH=/etc\n",
+        "TOWLINE_LOG=debug\n",
+        "CUDA_MODULE_LOADING=LAZY\nPATH=/tmp\n",
+        "CUDA_MODULE_LOADING=LAZY", /* no end */
+        "CUDA_MODULE_LOADING\n",
+        "CUDA_MODULE_LOADING=/etc/x\n",
+        "\n",
+        "slot=0\n",
+        "slot=16\n",
+        "slot=3 --walls=0\n",
+        "slot=3\nCUDA_MODULE_LOADING=LAZY\n",
+        "slot=3\nslot=4\n",
+    };
+    struct tows_parent_news worker;
+    (void)state;
+    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
+        assert_int_equal(start(keys[i], &worker), -EPERM);
+    }
+    assert_int_equal(parent.starter.count, 0);
+}
+
+static void messages_of_another_shape_are_refused(void **state)
+{
+    static char bytes[2 * sizeof(struct tows_parent_msg)];
+    const size_t size = sizeof(struct tows_parent_msg);
+    const size_t sizes[] = {1, 4, size - 1, size + 1, 2 * size};
+    int fds[TOW_PARENT_FDS_MAX];
+    struct tows_parent_msg msg = {.ask = TOW_PARENT_START};
+    (void)state;
+    unsigned before = count_fds();
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+        bytes[0] = TOW_PARENT_START;
+        assert_int_equal(tow_fds_send(line, bytes, sizes[i], (int[]){control, stats}, 2), 0);
+        assert_int_equal(tows_parent_hear(&parent), 0);
+        assert_int_equal(hear(fds).error, -EPROTO);
+    }
+    const int many[] = {control, stats, control, stats, control, stats};
+    for (int count = 0; count <= 6; count++) {
+        if (count != 2) {
+            assert_int_equal(ask_with(&msg, many, count, fds).error, -EPROTO);
+        }
+        if (count != 0) {
+            struct tows_parent_msg other = {.ask = TOW_PARENT_TOKENS};
+            assert_int_equal(ask_with(&other, many, count, fds).error, -EPROTO);
+        }
+        if (count != 1) {
+            struct tows_parent_msg other = {.ask = TOW_PARENT_SHAKER};
+            assert_int_equal(ask_with(&other, many, count, fds).error, -EPROTO);
+        }
+    }
+    memset(msg.text, 'a', sizeof msg.text); /* no end */
+    assert_int_equal(ask_with(&msg, many, 2, fds).error, -EPROTO);
+    assert_int_equal(ask(0, 0, 0), -EPROTO);
+    assert_int_equal(ask(TOW_PARENT_NOTIFY + 1, 0, 0), -EPROTO);
+    assert_int_equal(ask(UINT32_MAX, 0, 0), -EPROTO);
+    assert_int_equal(count_fds(), before);
+    assert_int_equal(parent.starter.count, 0);
+    assert_true(parent.broken);
+}
+
+static void no_more_are_started_than_there_may_be(void **state)
+{
+    struct tows_parent_news worker;
+    (void)state;
+    parent.config.max_sessions = 1;
+    parent.config.idle_workers = 0;
+    for (int i = 0; i < 1 + TOW_PARENT_SPARE; i++) {
+        assert_int_equal(start("", &worker), 0);
+    }
+    assert_int_equal(start("", &worker), -EAGAIN);
+    parent.config.max_sessions = 100;
+    parent.starts = 0;
+    parent.starts_ns = tow_time_now_ns() + TOW_TIME_S; /* and not too often */
+    assert_int_equal(start("", &worker), -EAGAIN);
+    parent.starts_ns = tow_time_now_ns() - TOW_TIME_S;
+    assert_int_equal(start("", &worker), 0);
+}
+
+static void systemd_is_told_nothing_else(void **state)
+{
+    static const struct {
+        const char *text;
+        int error;
+    } said[] = {
+        {"READY=1\nSTATUS=Serving soft", 0},
+        {"WATCHDOG=1", 0},
+        {"STOPPING=1\nSTATUS=Being shut down", 0},
+        {"", 0},
+        {"MAINPID=1", -EPERM},
+        {"READY=1\nMAINPID=1", -EPERM},
+        {"FDSTORE=1", -EPERM},
+        {"NOTIFYACCESS=all", -EPERM},
+        {"STATUS=a\x1b[2J", -EPERM},
+        {"READY=1 ", -EPERM},
+        {"WATCHDOG=trigger", -EPERM},
+        {"\n", -EPERM},
+    };
+    int fds[TOW_PARENT_FDS_MAX];
+    (void)state;
+    for (size_t i = 0; i < sizeof said / sizeof *said; i++) {
+        struct tows_parent_msg msg = {.ask = TOW_PARENT_NOTIFY};
+        snprintf(msg.text, sizeof msg.text, "%s", said[i].text);
+        assert_int_equal(ask_with(&msg, NULL, 0, fds).error, said[i].error);
+    }
+}
+
+/* It never waits for who does not hear, and nothing is lost. */
+static void who_does_not_hear_is_not_waited_for(void **state)
+{
+    struct tows_parent_msg msg = {.ask = TOW_PARENT_TOKENS};
+    struct tows_parent_news worker, news;
+    int fds[TOW_PARENT_FDS_MAX], asked = 0, answers = 0, ended = 0, signals = 0;
+    (void)state;
+    for (int i = 0; i < 8; i++) {
+        assert_int_equal(start("", &worker), 0);
+    }
+    while (asked < 100000 && !parent.answering) {
+        assert_int_equal(tow_fds_send(line, &msg, sizeof msg, NULL, 0), 0);
+        assert_int_equal(tows_parent_hear(&parent), 0);
+        asked++;
+    }
+    assert_true(parent.answering); /* the socket is full */
+    assert_int_equal(tows_parent_hear(&parent), 0);
+    tows_starter_kill(&parent.starter);
+    tows_parent_signal(&parent, SIGTERM);
+    int64_t deadline = tow_time_deadline(PATIENCE_NS);
+    while (parent.ended_count < 8) {
+        tows_parent_reap(&parent);
+        tows_parent_tell(&parent);
+        assert_false(tow_time_passed(deadline));
+    }
+    while (answers < asked || ended < 8 || signals < 1) {
+        tows_parent_tell(&parent);
+        news = hear(fds);
+        answers += news.say == TOW_PARENT_ANSWER;
+        ended += news.say == TOW_PARENT_ENDED;
+        signals += news.say == TOW_PARENT_SIGNALS && news.status == 1 << SIGTERM;
+    }
+    assert_int_equal(parent.ended_count, 0);
+}
+
+static void who_has_closed_its_end_is_gone(void **state)
+{
+    (void)state;
+    close(line);
+    line = -1;
+    assert_int_equal(tows_parent_hear(&parent), -ECONNRESET);
+}
+
+/* ---- the listener's end ---- */
+
+/* What comes beside an answer is kept, in order. */
+static void the_listener_keeps_what_comes_between(void **state)
+{
+    struct tows_parent_line asking;
+    struct tows_parent_news answer = {.say = TOW_PARENT_ENDED};
+    const struct tows_parent_msg msg = {.ask = TOW_PARENT_TOKENS};
+    int fds[TOW_PARENT_FDS_MAX];
+    (void)state;
+    tows_parent_line_init(&asking, line);
+    for (uint64_t i = 1; i <= 40; i++) {
+        answer.number = i;
+        assert_int_equal(tow_fds_send(parent.line, &answer, sizeof answer, NULL, 0), 0);
+    }
+    answer = (struct tows_parent_news){.say = TOW_PARENT_SIGNALS, .status = 1 << SIGHUP};
+    assert_int_equal(tow_fds_send(parent.line, &answer, sizeof answer, NULL, 0), 0);
+    answer = (struct tows_parent_news){.say = TOW_PARENT_ANSWER, .error = -EACCES};
+    assert_int_equal(tow_fds_send(parent.line, &answer, sizeof answer, NULL, 0), 0);
+    assert_int_equal(tows_parent_line_ask(&asking, &msg, NULL, 0, &answer, fds), -EACCES);
+    assert_true(tows_parent_line_has_news(&asking));
+    assert_int_equal(tows_parent_line_signals(&asking), 1 << SIGHUP);
+    assert_int_equal(tows_parent_line_signals(&asking), 0);
+    for (uint64_t i = 1; i <= 40; i++) {
+        assert_int_equal(tows_parent_line_next(&asking, &answer), 1);
+        assert_int_equal(answer.number, i);
+    }
+    assert_int_equal(tows_parent_line_next(&asking, &answer), 0);
+    assert_false(tows_parent_line_has_news(&asking));
+    asking.fd = -1; /* the test closes it */
+    tows_parent_line_fini(&asking);
+}
+
+int main(int argc, char **argv)
+{
+    if (argc > 1 && strcmp(argv[1], "--worker") == 0) {
+        pause();
+        return 0;
+    }
+    unsetenv("NOTIFY_SOCKET");
+#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+    const struct CMUnitTest tests[] = {
+        TEST(a_worker_is_started_ended_and_told_of),
+        TEST(tokens_are_opened_by_what_they_are),
+        TEST(settings_are_read_once_after_a_signal),
+        TEST(only_its_own_processes_are_touched),
+        TEST(keys_that_no_client_may_ask_for_start_nothing),
+        TEST(messages_of_another_shape_are_refused),
+        TEST(no_more_are_started_than_there_may_be),
+        TEST(systemd_is_told_nothing_else),
+        TEST(who_does_not_hear_is_not_waited_for),
+        TEST(who_has_closed_its_end_is_gone),
+        TEST(the_listener_keeps_what_comes_between),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
