@@ -187,6 +187,17 @@ def nothing_is_left_when_one_of_both_is_killed():
 
 
 @t.test(60)
+def a_server_that_ends_late_leaves_another_its_socket():
+    need_split()
+    with t.Server("--grace=0") as server:
+        server.socket.unlink()
+        with socket.socket(socket.AF_UNIX) as other:
+            other.bind(str(server.socket))
+            t.equal(server.stop(), 0, "the exit code")
+            t.check(server.socket.exists(), "the other's file is gone")
+
+
+@t.test(60)
 def systemd_hears_the_process_that_it_has_started():
     """It would pass over the listener's words (NotifyAccess=main)."""
     need_split()

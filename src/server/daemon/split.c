@@ -10,9 +10,11 @@
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/log.h"
+#include "server/daemon/listen.h"
 #include "server/walls/user.h"
 #include "server/walls/walls.h"
 
@@ -101,11 +103,17 @@ void tows_split_tell(void)
 
 /* ---- the parent ---- */
 
-/* What a listener of one process removes when it ends; the files are root's. */
-static void remove_sockets(struct tow_listener *const *listeners, unsigned count)
+/* What a listener of one process removes when it ends; the files are root's. Sessions may take long
+ * to end: by then another server may listen there. */
+static void remove_sockets(struct tow_listener *const *listeners, unsigned count,
+                           const struct stat *files)
 {
+    struct stat now;
     for (unsigned i = 0; i < count; i++) {
-        if (listeners[i]->path[0] != '\0') {
+        if (listeners[i]->path[0] != '\0' && lstat(listeners[i]->path, &now) == 0 &&
+            now.st_dev == files[i].st_dev && now.st_ino == files[i].st_ino &&
+            now.st_mtim.tv_sec == files[i].st_mtim.tv_sec &&
+            now.st_mtim.tv_nsec == files[i].st_mtim.tv_nsec) {
             unlink(listeners[i]->path);
         }
     }
@@ -114,7 +122,9 @@ static void remove_sockets(struct tow_listener *const *listeners, unsigned count
 static int be_parent(struct tows_parent *parent, struct tow_listener *const *listeners,
                      unsigned count, int signals)
 {
+    struct stat files[TOW_LISTEN_MAX] = {0};
     for (unsigned i = 0; i < count; i++) {
+        lstat(listeners[i]->path, &files[i]);
         close(listeners[i]->fd); /* it hears nobody */
     }
     if (parent->config.ready_fd != 0) {
@@ -123,7 +133,7 @@ static int be_parent(struct tows_parent *parent, struct tow_listener *const *lis
     }
     tows_walls_raise_parent();
     int code = tows_parent_run(parent, signals);
-    remove_sockets(listeners, count);
+    remove_sockets(listeners, count, files);
     tows_cgroups_close(&parent->starter.groups);
     tows_parent_fini(parent);
     tow_log_flush(true);
