@@ -7,6 +7,7 @@ import contextlib
 import hashlib
 import os
 import pathlib
+import pty
 import re
 import shutil
 import signal
@@ -117,6 +118,34 @@ def a_listener_that_is_taken_over_has_nothing_of_roots():
                 t.equal(t.as_user(LISTENER, open, f"/proc/{found[name]}/{what}"), "EACCES", f"{what} of the {name}")
         for name in ("parent", "listener", "worker"):
             t.equal(t.as_user(SHAKER, os.kill, found[name], signal.SIGKILL), "EPERM", f"a signal to the {name}")
+
+
+# Starts a program on a terminal that its session has: the listener's log stays where it was.
+ON_TERMINAL = """import os, sys
+terminal = os.open(sys.argv[1], os.O_RDWR)
+os.dup2(terminal, 0), os.dup2(terminal, 1)
+os.execvp(sys.argv[2], sys.argv[2:])"""
+
+
+@t.test(60)
+def the_terminal_that_it_was_started_from_is_not_the_listeners():
+    """Whoever has it could type there, into the shell of who has started the server."""
+    need_split()
+    ours, its = pty.openpty()
+    server = t.Server()
+    server.limit = [sys.executable, "-c", ON_TERMINAL, os.ttyname(its)]
+    with server:
+        def session(pid):
+            fields = pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+            return int(fields[3]), int(fields[4])
+        t.check(session(server.process.pid)[1] != 0, "the parent has a terminal")
+        t.equal(session(server.listener), (server.listener, 0), "the listener's session and terminal")
+        t.equal(os.readlink(f"/proc/{server.listener}/fd/0"), "/dev/null", "its stdin")
+        t.equal(os.readlink(f"/proc/{server.listener}/fd/1"), os.ttyname(its), "its stdout")
+        flags = re.search(r"^flags:\s+(\d+)", pathlib.Path(f"/proc/{server.listener}/fdinfo/1").read_text(), re.M)[1]
+        t.equal(int(flags, 8) & os.O_ACCMODE, os.O_WRONLY, "what it may do there")
+    os.close(ours)
+    os.close(its)
 
 
 @t.test(60)

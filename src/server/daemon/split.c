@@ -3,6 +3,7 @@
 #include "server/daemon/split.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <pwd.h>
 #include <signal.h>
 #include <stdio.h>
@@ -74,6 +75,33 @@ int tows_split_choose(const struct tows_config *config, struct tows_split *ret_s
 
 /* ---- the listener ---- */
 
+static int put_in_place(int fd, int place)
+{
+    int error = fd < 0 || dup2(fd, place) < 0 ? -errno : 0;
+    if (fd > STDERR_FILENO) {
+        close(fd);
+    }
+    return error;
+}
+
+/* A terminal is of who has started the server: whoever has it open can read it, and who has it as
+ * his session's can type there. What is left of it can be written. */
+static int leave_terminal(void)
+{
+    char path[32];
+    if (setsid() < 0) {
+        return -errno;
+    }
+    int error = put_in_place(open("/dev/null", O_RDONLY | O_CLOEXEC), STDIN_FILENO);
+    for (int fd = STDOUT_FILENO; fd <= STDERR_FILENO && error == 0; fd++) {
+        if (isatty(fd)) {
+            snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
+            error = put_in_place(open(path, O_WRONLY | O_NOCTTY | O_CLOEXEC), fd);
+        }
+    }
+    return error;
+}
+
 /* Signals are the parent's, whoever else they are sent to: it tells of them once. */
 static int become_listener(const struct tows_split *split, pid_t parent)
 {
@@ -90,7 +118,8 @@ static int become_listener(const struct tows_split *split, pid_t parent)
     if (getppid() != parent) {
         return -ESRCH;
     }
-    return tows_walls_raise_listener(split->user, split->group);
+    int error = leave_terminal();
+    return error < 0 ? error : tows_walls_raise_listener(split->user, split->group);
 }
 
 void tows_split_tell(void)
