@@ -149,6 +149,26 @@ def the_terminal_that_it_was_started_from_is_not_the_listeners():
 
 
 @t.test(60)
+def what_its_starter_had_is_not_the_listeners():
+    """Open files, the folder that it was started in, secrets of the environment."""
+    need_split()
+    server = t.Server(env={"TOWLINE_TOKEN": "a-secret", "SECRET_OF_ROOTS": "another-secret", "NOTIFY_SOCKET": "/nowhere"})
+    secret = server.folder / "secret"
+    secret.write_text("of root's")
+    server.limit = ["sh", "-c", 'cd "$1" && shift && exec "$@" 7<secret', "sh", str(server.folder)]
+    with server:
+        def has(pid):
+            return [os.readlink(path) for path in pathlib.Path(f"/proc/{pid}/fd").iterdir()]
+        t.check(str(secret) not in has(server.listener), f"the listener's files {has(server.listener)}")
+        t.equal(os.readlink(f"/proc/{server.listener}/cwd"), "/", "the listener's folder")
+        environment = pathlib.Path(f"/proc/{server.listener}/environ").read_bytes()
+        t.check(b"NOTIFY_SOCKET=/nowhere" in environment, f"what the listener needs: {environment}")
+        t.check(b"secret" not in environment and b"SECRET" not in environment, f"the listener's environment {environment}")
+        with raw.Client(server) as client:
+            client.begin()
+
+
+@t.test(60)
 def files_of_roots_are_read_again():
     """The listener can open neither of them."""
     need_split()

@@ -2,6 +2,7 @@
 /* Forks the listener, and takes from each of both what the other one has. */
 #include "server/daemon/split.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <pwd.h>
@@ -102,8 +103,37 @@ static int leave_terminal(void)
     return error;
 }
 
+/* What this program opens is closed by exec, so all that is not was there before it. */
+static int close_inherited(int kept)
+{
+    DIR *folder = opendir("/proc/self/fd");
+    if (folder == NULL) {
+        return -errno;
+    }
+    for (struct dirent *entry; (entry = readdir(folder)) != NULL;) {
+        int fd = (int)strtol(entry->d_name, NULL, 10);
+        if (fd > STDERR_FILENO && fd != kept && fd != dirfd(folder) &&
+            (fcntl(fd, F_GETFD) & FD_CLOEXEC) == 0) {
+            close(fd);
+        }
+    }
+    closedir(folder);
+    return 0;
+}
+
+/* Of root's folder, descriptors and environment what the listener works with. */
+static int leave_starter(const struct tows_config *config)
+{
+    tows_walls_forget_environment();
+    if (chdir("/") != 0) {
+        return -errno;
+    }
+    return close_inherited(config->ready_fd != 0 ? (int)config->ready_fd : -1);
+}
+
 /* Signals are the parent's, whoever else they are sent to: it tells of them once. */
-static int become_listener(const struct tows_split *split, pid_t parent)
+static int become_listener(const struct tows_split *split, const struct tows_config *config,
+                           pid_t parent)
 {
     static const int theirs[] = {SIGTERM, SIGINT, SIGHUP, SIGUSR1};
     sigset_t set;
@@ -119,6 +149,7 @@ static int become_listener(const struct tows_split *split, pid_t parent)
         return -ESRCH;
     }
     int error = leave_terminal();
+    error = error < 0 ? error : leave_starter(config);
     return error < 0 ? error : tows_walls_raise_listener(split->user, split->group);
 }
 
@@ -186,7 +217,7 @@ int tows_split_do(const struct tows_split *split, struct tows_parent *parent,
     pid_t pid = fork();
     if (pid == 0) {
         close(pair[0]);
-        int error = become_listener(split, self);
+        int error = become_listener(split, config, self);
         if (error < 0) {
             tow_log(TOW_AREA_SERVER, TOW_LOG_ERROR,
                     "the process that hears clients cannot give up root's rights: %s",

@@ -128,6 +128,24 @@ void tows_walls_environment(char *const *environment, char *ret_kept[TOW_WALLS_E
     ret_kept[count] = NULL;
 }
 
+void tows_walls_forget_environment(void)
+{
+    static const char *const own[] = {"NOTIFY_SOCKET", "JOURNAL_STREAM", "XDG_"};
+    char **kept = environ;
+    for (char **at = environ; at != NULL && *at != NULL; at++) {
+        if (is_among(*at, unwanted, sizeof unwanted / sizeof *unwanted) ||
+            (!is_among(*at, wanted, sizeof wanted / sizeof *wanted) &&
+             !is_among(*at, own, sizeof own / sizeof *own))) {
+            explicit_bzero(*at, strlen(*at));
+        } else {
+            *kept++ = *at;
+        }
+    }
+    if (kept != NULL) {
+        *kept = NULL;
+    }
+}
+
 /* ---- rights ---- */
 
 void tows_walls_hide(void)

@@ -39,6 +39,10 @@ void tows_walls_close_now(int first);
 void tows_walls_environment(char *const *environment,
                             char *ret_kept[TOW_WALLS_ENVIRONMENT_MAX + 1]);
 
+/* The listener that is not root's: of this process's environment it keeps what a worker gets, and
+ * what names places of systemd and of users. The bytes of all else are gone. */
+void tows_walls_forget_environment(void);
+
 /* The worker, before it opens a driver and while it has one thread. `code_cache`: see
  * tows_worker_code_cache. */
 void tows_walls_raise(const struct tows_config *config, const char *code_cache);
