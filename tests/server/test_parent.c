@@ -320,18 +320,53 @@ static void no_more_are_started_than_there_may_be(void **state)
 {
     struct tows_parent_news worker;
     (void)state;
-    parent.config.max_sessions = 1;
-    parent.config.idle_workers = 0;
+    parent.workers_most = 1 + TOW_PARENT_SPARE;
     for (int i = 0; i < 1 + TOW_PARENT_SPARE; i++) {
         assert_int_equal(start("", &worker), 0);
     }
     assert_int_equal(start("", &worker), -EAGAIN);
-    parent.config.max_sessions = 100;
+    parent.workers_most = 100 + TOW_PARENT_SPARE;
     parent.starts = 0;
     parent.starts_ns = tow_time_now_ns() + TOW_TIME_S; /* and not too often */
     assert_int_equal(start("", &worker), -EAGAIN);
     parent.starts_ns = tow_time_now_ns() - TOW_TIME_S;
     assert_int_equal(start("", &worker), 0);
+}
+
+/* Sessions outlive the settings that allowed them, and handshakes go on beside them. */
+static void fewer_sessions_lock_nobody_out(void **state)
+{
+    struct tows_parent_msg msg = {.ask = TOW_PARENT_RELOAD};
+    struct tows_parent_msg shaker = {.ask = TOW_PARENT_SHAKER};
+    struct tows_parent_news worker;
+    int fds[TOW_PARENT_FDS_MAX];
+    (void)state;
+    for (int i = 0; i < 7 + 1 + TOW_PARENT_SPARE; i++) {
+        assert_int_equal(start("", &worker), 0);
+    }
+    tows_parent_signal(&parent, SIGHUP);
+    tows_parent_tell(&parent);
+    hear(fds);
+    assert_int_equal(ask_with(&msg, NULL, 0, fds).error, 0);
+    close(fds[0]);
+    if (fds[1] >= 0) {
+        close(fds[1]);
+    }
+    snprintf(parent.next.tls_certificate, sizeof parent.next.tls_certificate, "%s", tokens);
+    assert_int_equal(ask(TOW_PARENT_DECIDE, 0, 1), 0);
+    assert_int_equal(parent.config.max_sessions, 7);
+    for (int i = 0; i < TOW_PARENT_SHAKERS_MAX; i++) {
+        assert_int_equal(ask_with(&shaker, &control, 1, fds).error, 0);
+    }
+    assert_int_equal(ask_with(&shaker, &control, 1, fds).error, -EAGAIN);
+    assert_int_equal(start("", &worker), 0); /* of which there may be more */
+    tows_starter_kill(&parent.starter);
+    int64_t deadline = tow_time_deadline(PATIENCE_NS);
+    while (parent.starter.count > 0) {
+        tows_parent_reap(&parent);
+        assert_false(tow_time_passed(deadline));
+    }
+    assert_int_equal(ask_with(&shaker, &control, 1, fds).error, 0);
 }
 
 static void systemd_is_told_nothing_else(void **state)
@@ -440,7 +475,7 @@ static void the_listener_keeps_what_comes_between(void **state)
 
 int main(int argc, char **argv)
 {
-    if (argc > 1 && strcmp(argv[1], "--worker") == 0) {
+    if (argc > 1 && (strcmp(argv[1], "--worker") == 0 || strcmp(argv[1], "--shaker") == 0)) {
         pause();
         return 0;
     }
@@ -454,6 +489,7 @@ int main(int argc, char **argv)
         TEST(keys_that_no_client_may_ask_for_start_nothing),
         TEST(messages_of_another_shape_are_refused),
         TEST(no_more_are_started_than_there_may_be),
+        TEST(fewer_sessions_lock_nobody_out),
         TEST(systemd_is_told_nothing_else),
         TEST(who_does_not_hear_is_not_waited_for),
         TEST(who_has_closed_its_end_is_gone),

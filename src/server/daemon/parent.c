@@ -30,6 +30,12 @@
 
 #define END_NS TOW_TIME_S /* what is left of its children has so long to be gone */
 
+static void parent_count_more(struct tows_parent *parent)
+{
+    uint64_t most = parent->config.max_sessions + parent->config.idle_workers + TOW_PARENT_SPARE;
+    parent->workers_most = most > parent->workers_most ? most : parent->workers_most;
+}
+
 void tows_parent_init(struct tows_parent *parent, const struct tows_config *config, int line)
 {
     memset(parent, 0, sizeof *parent);
@@ -37,6 +43,7 @@ void tows_parent_init(struct tows_parent *parent, const struct tows_config *conf
     parent->line = line;
     parent->starts = TOW_PARENT_STARTS_MAX;
     parent->starts_ns = tow_time_now_ns();
+    parent_count_more(parent);
     for (int i = 0; i < TOW_PARENT_FDS_MAX; i++) {
         parent->answer_fds[i] = -1;
     }
@@ -130,19 +137,28 @@ int tows_parent_code(const struct tows_config *config, uint32_t group)
 
 /* ---- what it is asked ---- */
 
-/* Not more than there can be, nor too often: who asks may be in a stranger's hands. */
-static int parent_allow_start(struct tows_parent *parent)
+static unsigned count_shakers(const struct tows_parent *parent)
 {
-    const struct tows_config *config = &parent->config;
-    uint64_t most = config->max_sessions + config->idle_workers + TOW_PARENT_SPARE;
+    unsigned count = 0;
+    for (int i = 0; i < TOW_PARENT_SHAKERS_MAX; i++) {
+        count += parent->shakers[i] != 0;
+    }
+    return count;
+}
+
+/* Not more than there can be, nor too often: who asks may be in a stranger's hands. */
+static int parent_allow_start(struct tows_parent *parent, bool shaker)
+{
+    unsigned shakers = count_shakers(parent), all = parent->starter.count + parent->ended_count;
     int64_t now_ns = tow_time_now_ns(), each_ns = TOW_TIME_S / TOW_PARENT_STARTS_SECOND;
     int64_t more = (now_ns - parent->starts_ns) / each_ns;
     if (more > 0) {
-        int64_t all = parent->starts + more;
-        parent->starts = all > TOW_PARENT_STARTS_MAX ? TOW_PARENT_STARTS_MAX : (unsigned)all;
+        int64_t starts = parent->starts + more;
+        parent->starts = starts > TOW_PARENT_STARTS_MAX ? TOW_PARENT_STARTS_MAX : (unsigned)starts;
         parent->starts_ns = now_ns;
     }
-    if (parent->starts == 0 || parent->starter.count + parent->ended_count >= most) {
+    bool full = shaker ? shakers >= TOW_PARENT_SHAKERS_MAX : all - shakers >= parent->workers_most;
+    if (parent->starts == 0 || full || all >= TOW_PARENT_ENDED_MAX) {
         return -EAGAIN;
     }
     parent->starts--;
@@ -156,7 +172,7 @@ static int answer_start(struct tows_parent *parent, const struct tows_parent_msg
     if (!tows_pending_conn_may_ask(msg->text)) {
         return -EPERM;
     }
-    int error = parent_allow_start(parent);
+    int error = parent_allow_start(parent, false);
     error = error < 0 ? error
                       : tows_starter_start(&parent->starter, msg->text, fds[0], fds[1],
                                            &answer->number, &pid);
@@ -164,11 +180,21 @@ static int answer_start(struct tows_parent *parent, const struct tows_parent_msg
     return error;
 }
 
+static void change_shaker(struct tows_parent *parent, uint64_t from, uint64_t to)
+{
+    for (int i = 0; i < TOW_PARENT_SHAKERS_MAX; i++) {
+        if (parent->shakers[i] == from) {
+            parent->shakers[i] = to;
+            return;
+        }
+    }
+}
+
 static int answer_shaker(struct tows_parent *parent, const int *fds,
                          struct tows_parent_news *answer)
 {
     pid_t pid = 0;
-    int error = parent_allow_start(parent);
+    int error = parent_allow_start(parent, true);
     if (error == 0) {
         error = tows_shaker_fork(config_now(parent), !parent->shook, parent->shaker_user, fds[0],
                                  &pid, answer->text, sizeof answer->text);
@@ -178,6 +204,8 @@ static int answer_shaker(struct tows_parent *parent, const int *fds,
         error = tows_starter_adopt(&parent->starter, pid, &answer->number);
         if (error < 0) {
             kill(pid, SIGKILL);
+        } else {
+            change_shaker(parent, 0, answer->number);
         }
     }
     return error;
@@ -244,6 +272,7 @@ static int answer_decide(struct tows_parent *parent, uint32_t taken)
     parent->pending = false;
     if (taken == 1) {
         parent->config = parent->next;
+        parent_count_more(parent);
         tows_logging_apply(&parent->config);
     }
     return 0;
@@ -408,6 +437,9 @@ void tows_parent_reap(struct tows_parent *parent)
 {
     struct tows_ended ended;
     while (tows_starter_reap(&parent->starter, &ended) > 0) {
+        if (ended.number != 0) {
+            change_shaker(parent, ended.number, 0);
+        }
         if (ended.number != 0 && parent->ended_count < TOW_PARENT_ENDED_MAX) {
             unsigned last = parent->ended_first + parent->ended_count++;
             parent->ended[last % TOW_PARENT_ENDED_MAX] = ended;

@@ -21,7 +21,8 @@
 #include "transport/transport.h"
 
 enum {
-    TOW_PARENT_SPARE = 64,        /* processes beyond sessions and those that are ready */
+    TOW_PARENT_SPARE = 64,        /* workers beyond sessions and those that are ready */
+    TOW_PARENT_SHAKERS_MAX = 16,  /* processes that shake hands: old ones that are about to end */
     TOW_PARENT_ENDED_MAX = 8192,  /* more than there can be processes */
     TOW_PARENT_STARTS_MAX = 4096, /* at once */
     TOW_PARENT_STARTS_SECOND = 1000,
@@ -35,8 +36,10 @@ struct tows_parent {
     bool shook;      /* the process that shakes hands was started once */
     bool broken;     /* it was asked what it may not be asked: the log has it */
     struct tows_starter starter;
-    uint32_t group;       /* the listener's */
-    uint32_t shaker_user; /* 0: root's, without rights */
+    uint64_t workers_most; /* that the settings have allowed so far: sessions outlive them */
+    uint64_t shakers[TOW_PARENT_SHAKERS_MAX]; /* numbers of those that live; 0: none */
+    uint32_t group;                           /* the listener's */
+    uint32_t shaker_user;                     /* 0: root's, without rights */
     int argc;
     char **argv; /* borrowed: for SIGHUP */
     int line;    /* owned: to the listener */
