@@ -432,6 +432,46 @@ static void who_does_not_hear_is_not_waited_for(void **state)
     assert_int_equal(parent.ended_count, 0);
 }
 
+/* What the kernel does not send now is said later; descriptors that it does not are missing. */
+static void what_cannot_be_sent_is_not_lost(void **state)
+{
+    struct tows_parent_msg msg = {.ask = TOW_PARENT_TOKENS};
+    struct tows_parent_news worker, news;
+    int fds[TOW_PARENT_FDS_MAX], other = open("/dev/null", O_RDWR | O_CLOEXEC), own = parent.line;
+    (void)state;
+    assert_int_equal(start("", &worker), 0);
+    assert_int_equal(tow_fds_send(line, &msg, sizeof msg, NULL, 0), 0);
+    assert_int_equal(tows_parent_hear(&parent), 0);
+    assert_int_equal(hear(fds).error, -ENOENT);
+    parent.line = other; /* not a socket */
+    parent.answering = true;
+    parent.answer.error = -ENOENT;
+    parent.answer_fds[0] = -1;
+    tows_parent_signal(&parent, SIGUSR1);
+    tows_starter_kill(&parent.starter);
+    int64_t deadline = tow_time_deadline(PATIENCE_NS);
+    while (parent.ended_count == 0) {
+        tows_parent_reap(&parent);
+        assert_false(tow_time_passed(deadline));
+    }
+    tows_parent_tell(&parent);
+    assert_true(parent.answering && parent.signals != 0 && parent.ended_count == 1);
+    assert_int_equal(parent.send_error, -ENOTSOCK);
+    parent.line = own;
+    parent.answer_fds[0] = dup(other);
+    close(parent.answer_fds[0]); /* so that it cannot be sent */
+    tows_parent_tell(&parent);
+    news = hear(fds);
+    assert_int_equal(news.say, TOW_PARENT_ANSWER);
+    assert_int_equal(news.error, -EBADF);
+    assert_int_equal(fds[0], -1);
+    assert_int_equal(hear(fds).say, TOW_PARENT_SIGNALS);
+    assert_int_equal(hear(fds).say, TOW_PARENT_ENDED);
+    assert_false(parent.answering);
+    assert_int_equal(parent.ended_count, 0);
+    close(other);
+}
+
 static void who_has_closed_its_end_is_gone(void **state)
 {
     (void)state;
@@ -492,6 +532,7 @@ int main(int argc, char **argv)
         TEST(fewer_sessions_lock_nobody_out),
         TEST(systemd_is_told_nothing_else),
         TEST(who_does_not_hear_is_not_waited_for),
+        TEST(what_cannot_be_sent_is_not_lost),
         TEST(who_has_closed_its_end_is_gone),
         TEST(the_listener_keeps_what_comes_between),
     };

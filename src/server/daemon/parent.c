@@ -28,6 +28,7 @@
 #include "server/pool/usage.h"
 #include "server/worker/worker.h"
 
+enum { AGAIN_MS = 100 };
 #define END_NS TOW_TIME_S /* what is left of its children has so long to be gone */
 
 static void parent_count_more(struct tows_parent *parent)
@@ -385,6 +386,7 @@ int tows_parent_hear(struct tows_parent *parent)
     }
     memset(&parent->answer, 0, sizeof parent->answer);
     parent->answer.say = TOW_PARENT_ANSWER;
+    parent->asked = msg.ask;
     parent->answer.error =
         parent_answer(parent, &msg, fds, count, &parent->answer, parent->answer_fds);
     parent_complain(parent, &msg, parent->answer.error);
@@ -394,22 +396,49 @@ int tows_parent_hear(struct tows_parent *parent)
     return 0;
 }
 
-/* False: the socket is full. Where nobody hears any more nothing is left to say. */
-static bool parent_say(const struct tows_parent *parent, const struct tows_parent_news *news,
+/* False: it must be said again. Where nobody hears any more nothing is left to say; what the kernel
+ * lacks for it (memory) may be there later. */
+static bool parent_say(struct tows_parent *parent, const struct tows_parent_news *news,
                        const int *fds)
 {
     int count = fds == NULL || fds[0] < 0 ? 0 : fds[1] < 0 ? 1 : 2;
-    return tow_fds_try_send(parent->line, news, sizeof *news, fds, count) != -EAGAIN;
+    parent->send_error = tow_fds_try_send(parent->line, news, sizeof *news, fds, count);
+    return parent->send_error == 0 || parent->send_error == -EPIPE ||
+           parent->send_error == -ECONNRESET;
+}
+
+/* Descriptors that cannot be sent are none: who asked hears that. */
+static bool parent_say_answer(struct tows_parent *parent)
+{
+    if (parent_say(parent, &parent->answer, parent->answer_fds)) {
+        return true;
+    }
+    if (parent->send_error == -EAGAIN || parent->answer_fds[0] < 0) {
+        return false;
+    }
+    parent->answer.error = parent->send_error;
+    if (parent->asked == TOW_PARENT_RELOAD) {
+        parent->pending = false; /* nobody decides on what he does not have */
+    }
+    close_fds(parent->answer_fds, TOW_PARENT_FDS_MAX);
+    return parent_say(parent, &parent->answer, NULL);
 }
 
 void tows_parent_tell(struct tows_parent *parent)
 {
-    if (parent->answering && parent_say(parent, &parent->answer, parent->answer_fds)) {
+    parent->send_error = 0;
+    if (parent->answering) {
+        if (!parent_say_answer(parent)) {
+            return;
+        }
         parent->answering = false;
         close_fds(parent->answer_fds, TOW_PARENT_FDS_MAX);
     }
     struct tows_parent_news news = {.say = TOW_PARENT_SIGNALS, .status = (int32_t)parent->signals};
-    if (parent->signals != 0 && parent_say(parent, &news, NULL)) {
+    if (parent->signals != 0) {
+        if (!parent_say(parent, &news, NULL)) {
+            return;
+        }
         parent->may_reload |= (parent->signals & UINT32_C(1) << SIGHUP) != 0;
         parent->signals = 0;
     }
@@ -491,9 +520,14 @@ int tows_parent_run(struct tows_parent *parent, int signals)
         if (parent->ended_count > 0 || parent->signals != 0) {
             wanted |= POLLOUT;
         }
+        /* What could not be sent though there was room: room is no event then. */
+        bool again = parent->send_error != 0 && parent->send_error != -EAGAIN;
+        if (again) {
+            wanted &= ~POLLOUT;
+        }
         struct pollfd polls[2] = {{.fd = signals, .events = POLLIN},
                                   {.fd = parent->line, .events = wanted}};
-        if (poll(polls, 2, -1) < 0 && errno != EINTR && errno != ENOMEM) {
+        if (poll(polls, 2, again ? AGAIN_MS : -1) < 0 && errno != EINTR && errno != ENOMEM) {
             tow_log(TOW_AREA_SERVER, TOW_LOG_ERROR, "poll: %s", strerror(errno));
             kill(parent->listener, SIGKILL);
             parent->status = 1 << 8;
@@ -503,7 +537,9 @@ int tows_parent_run(struct tows_parent *parent, int signals)
         if (parent->line >= 0 && (polls[1].revents & (POLLIN | POLLHUP | POLLERR)) != 0 &&
             tows_parent_hear(parent) < 0) {
             close_fds(&parent->line, 1);
-            kill(parent->listener, SIGKILL); /* if it is not about to end */
+            if (!parent->done) {                 /* its number may be another's by now */
+                kill(parent->listener, SIGKILL); /* if it is not about to end */
+            }
         }
         if (parent->line >= 0) {
             tows_parent_tell(parent);

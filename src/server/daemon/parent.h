@@ -50,6 +50,8 @@ struct tows_parent {
     struct tows_ended ended[TOW_PARENT_ENDED_MAX];
     unsigned ended_first, ended_count;
     bool answering; /* an answer that the socket did not take */
+    uint32_t asked; /* the question that it is for */
+    int send_error; /* why what is left to say could not be sent */
     struct tows_parent_news answer;
     int answer_fds[TOW_PARENT_FDS_MAX]; /* owned */
     unsigned starts;                    /* that may be had at once */
