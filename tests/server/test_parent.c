@@ -228,6 +228,56 @@ static void settings_are_read_once_after_a_signal(void **state)
     assert_int_equal(ask(TOW_PARENT_DECIDE, 0, 1), -EPERM);
 }
 
+static void make_file(const char *name, char path[96])
+{
+    snprintf(path, 96, "%s/code/%s", folder, name);
+    write_file(path, "image");
+    assert_int_equal(chmod(path, 0600), 0);
+}
+
+/* Of the cache the listener's group gets what is its folder's alone. */
+static void only_the_caches_own_files_are_handed_over(void **state)
+{
+    char code[96], plain[96], second[96], target[96], link_path[96], others[96], rest[96];
+    struct stat status;
+    (void)state;
+    snprintf(code, sizeof code, "%s/code", folder);
+    int made = tows_parent_code(&config, parent.group);
+    assert_true(made >= 0);
+    close(made);
+    assert_int_equal(chmod(code, 0711), 0); /* as a server of one process has it */
+    make_file("plain", plain);
+    make_file("second", second);
+    make_file("others", others);
+    snprintf(target, sizeof target, "%s/secret", folder);
+    snprintf(link_path, sizeof link_path, "%s/code/link", folder);
+    snprintf(rest, sizeof rest, "%s/another-name", folder);
+    write_file(target, "secret");
+    assert_int_equal(chmod(target, 0600), 0);
+    assert_int_equal(symlink(target, link_path), 0);
+    assert_int_equal(link(second, rest), 0);
+    bool root = chown(others, 65534, (gid_t)-1) == 0;
+    made = tows_parent_code(&config, parent.group);
+    assert_true(made >= 0);
+    assert_int_equal(fstat(made, &status), 0);
+    assert_int_equal(status.st_mode & 0777, 0771);
+    close(made);
+    assert_int_equal(stat(plain, &status), 0);
+    assert_int_equal(status.st_mode & 0777, 0664);
+    assert_int_equal(stat(second, &status), 0);
+    assert_int_equal(status.st_mode & 0777, 0600);
+    assert_int_equal(stat(target, &status), 0);
+    assert_int_equal(status.st_mode & 0777, 0600);
+    if (root) {
+        assert_int_equal(stat(others, &status), 0);
+        assert_int_equal(status.st_mode & 0777, 0600);
+    }
+    unsigned before = count_fds();
+    snprintf(config.cache_dir, sizeof config.cache_dir, "%s", target); /* no folder */
+    assert_int_equal(tows_parent_code(&config, parent.group), -1);
+    assert_int_equal(count_fds(), before);
+}
+
 /* ---- what it does not do ---- */
 
 static void only_its_own_processes_are_touched(void **state)
@@ -525,6 +575,7 @@ int main(int argc, char **argv)
         TEST(a_worker_is_started_ended_and_told_of),
         TEST(tokens_are_opened_by_what_they_are),
         TEST(settings_are_read_once_after_a_signal),
+        TEST(only_the_caches_own_files_are_handed_over),
         TEST(only_its_own_processes_are_touched),
         TEST(keys_that_no_client_may_ask_for_start_nothing),
         TEST(messages_of_another_shape_are_refused),

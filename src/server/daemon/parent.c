@@ -76,23 +76,39 @@ static const struct tows_config *config_now(const struct tows_parent *parent)
 
 /* ---- the folder of code ---- */
 
-/* What is there from a server whose listener was root's: its user cannot write it otherwise. */
-static void code_hand_over(int folder, uint32_t group)
+/* What is there from a server whose listener was root's: its user cannot write it otherwise. Nobody
+ * else could put names of other files there yet; a second name is passed over all the same. */
+static int code_hand_over(int folder, uint32_t group)
 {
     int again = openat(folder, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     DIR *list = again >= 0 ? fdopendir(again) : NULL;
-    for (struct dirent *entry; list != NULL && (entry = readdir(list)) != NULL;) {
+    if (list == NULL) {
+        int error = -errno;
+        close_fds(&again, 1);
+        return error;
+    }
+    for (struct dirent *entry; (entry = readdir(list)) != NULL;) {
         struct stat status;
         int file = openat(folder, entry->d_name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
         if (file >= 0 && fstat(file, &status) == 0 && S_ISREG(status.st_mode) &&
+            status.st_nlink == 1 && status.st_uid == geteuid() &&
             fchown(file, (uid_t)-1, group) == 0) {
             fchmod(file, 0664);
         }
         close_fds(&file, 1);
     }
-    if (list != NULL) {
-        closedir(list);
-    }
+    closedir(list);
+    return 0;
+}
+
+/* The folder comes last: until then its group writes nothing there, and what was left half done is
+ * done again. */
+static int code_give(int folder, uint32_t group)
+{
+    int error = fchmod(folder, 0711) != 0 ? -errno : code_hand_over(folder, group);
+    return error < 0                                                            ? error
+           : fchown(folder, (uid_t)-1, group) != 0 || fchmod(folder, 0771) != 0 ? -errno
+                                                                                : 0;
 }
 
 /* Who owns a file may give it to a group that he is in: no other right is needed. */
@@ -100,25 +116,16 @@ static int code_open(const char *path, uint32_t group)
 {
     struct stat status;
     int folder = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (folder < 0 || fstat(folder, &status) != 0) {
-        return -errno;
-    }
-    if (status.st_gid == group && (status.st_mode & 0777) == 0771) {
-        return folder;
-    }
-    gid_t own = getegid();
-    int error =
-        setegid(group) != 0 || fchown(folder, (uid_t)-1, group) != 0 || fchmod(folder, 0771) != 0
-            ? -errno
-            : 0;
-    if (error == 0) {
-        code_hand_over(folder, group);
-    }
-    if (setegid(own) != 0) {
-        _exit(1);
+    int error = folder < 0 || fstat(folder, &status) != 0 ? -errno : 0;
+    if (error == 0 && (status.st_gid != group || (status.st_mode & 0777) != 0771)) {
+        gid_t own = getegid();
+        error = setegid(group) != 0 ? -errno : code_give(folder, group);
+        if (setegid(own) != 0) {
+            _exit(1);
+        }
     }
     if (error < 0) {
-        close(folder);
+        close_fds(&folder, 1);
         return error;
     }
     return folder;
