@@ -296,6 +296,13 @@ static void only_its_own_processes_are_touched(void **state)
     for (size_t i = 0; i < sizeof signals / sizeof *signals; i++) {
         assert_int_equal(ask(TOW_PARENT_SIGNAL, worker.number, signals[i]), -EINVAL);
     }
+    /* The kernel would refuse it, and each time the log would have a line. */
+    struct tows_parent_msg many = {
+        .ask = TOW_PARENT_LIMIT, .number = worker.number, .threads = UINT64_MAX};
+    int fds[TOW_PARENT_FDS_MAX];
+    assert_int_equal(ask_with(&many, NULL, 0, fds).error, -EINVAL);
+    many.threads = TOW_PARENT_THREADS_MAX;
+    assert_int_equal(ask_with(&many, NULL, 0, fds).error, 0);
     int own = getpriority(PRIO_PROCESS, 0);
     assert_int_equal(ask(TOW_PARENT_YIELD, worker.number, (uint32_t)(own - 1)), -EINVAL);
     assert_int_equal(ask(TOW_PARENT_YIELD, worker.number, PRIO_MAX), -EINVAL);

@@ -313,7 +313,9 @@ static int parent_answer(struct tows_parent *parent, const struct tows_parent_ms
         return msg->value > INT_MAX ? -EINVAL
                                     : tows_starter_signal(starter, msg->number, (int)msg->value);
     case TOW_PARENT_LIMIT:
-        return tows_starter_limit(starter, msg->number, msg->memory, msg->threads);
+        return msg->threads > TOW_PARENT_THREADS_MAX
+                   ? -EINVAL
+                   : tows_starter_limit(starter, msg->number, msg->memory, msg->threads);
     case TOW_PARENT_WEIGH:
         return tows_starter_weigh(starter, msg->number, msg->value) ? 0 : -ENOENT;
     case TOW_PARENT_YIELD:

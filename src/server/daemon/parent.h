@@ -25,7 +25,8 @@ enum {
     TOW_PARENT_SHAKERS_MAX = 16,  /* processes that shake hands: old ones that are about to end */
     TOW_PARENT_ENDED_MAX = 8192,  /* more than there can be processes */
     TOW_PARENT_STARTS_MAX = 4096, /* at once */
-    TOW_PARENT_STARTS_SECOND = 1000,
+    TOW_PARENT_STARTS_SECOND = 250,
+    TOW_PARENT_THREADS_MAX = 1 << 22, /* that the kernel has numbers for */
 };
 
 struct tows_parent {
