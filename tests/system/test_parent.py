@@ -216,6 +216,27 @@ def files_of_roots_are_read_again():
 
 
 @t.test(60)
+def walls_stay_until_a_restart():
+    """Workers that keep their rights would be root's; those of a server without walls have none to change."""
+    server = t.Server()
+    config = server.folder / "conf"
+    config.write_text("walls = 1\n")
+    server.flags += [f"--config={config}"]
+    with server:
+        with raw.Client(server) as client:
+            client.begin()
+            before = words(server.status()["sessions"][0]["worker_pid"], "Uid")
+        config.write_text("walls = 0\nidle-workers = 0\n")
+        server.process.send_signal(signal.SIGHUP)
+        t.wait_until(lambda: "other walls need a restart: these stay" in server.log(), 20, "the settings are read")
+        t.wait_until(lambda: "the settings were read again" in server.log(), 20, "the settings hold")
+        with raw.Client(server) as client:
+            client.begin()
+            worker = server.status()["sessions"][0]["worker_pid"]
+            t.equal((words(worker, "Uid"), words(worker, "CapPrm"), words(worker, "NoNewPrivs")), (before, ["0" * 16], ["1"]), "the worker's rights")
+
+
+@t.test(60)
 def nothing_is_left_when_one_of_both_is_killed():
     need_split()
     for victim in ("parent", "listener"):

@@ -585,13 +585,14 @@ bool tows_config_keep(struct tows_config *config, const struct tows_config *runn
 {
     bool other = config->listen_count != running->listen_count ||
                  memcmp(config->listen, running->listen, sizeof config->listen) != 0 ||
-                 config->socket_mode != running->socket_mode ||
+                 config->socket_mode != running->socket_mode || config->walls != running->walls ||
                  strcmp(config->user, running->user) != 0;
     memcpy(config->listen, running->listen, sizeof config->listen);
     config->listen_count = running->listen_count;
     config->socket_mode = running->socket_mode;
     snprintf(config->user, sizeof config->user, "%s", running->user);
     config->tls = running->tls;
+    config->walls = running->walls; /* which rights there are was decided by it */
     config->tenant_users = running->tenant_users; /* as tried at the start */
     config->ready_fd = running->ready_fd;         /* closed once it was told */
     return other;

@@ -104,7 +104,7 @@ int tows_config_apply(struct tows_config *config, const char *list, const char *
                       size_t why_size);
 
 /* What cannot change while a server runs stays as in `running`. Whether other addresses,
- * permissions of sockets or another user were asked for. */
+ * permissions of sockets, another user or other walls were asked for. */
 bool tows_config_keep(struct tows_config *config, const struct tows_config *running);
 
 /* The settings a worker needs, as flags in `ret_text`; `ret_args` point into it. Returns their

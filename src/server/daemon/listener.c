@@ -579,8 +579,8 @@ static void listener_reload(struct server *server)
         tows_settings_decide(server->login.line, &server->pool.writer, true, folder);
         if (tows_config_keep(&config, &server->config)) {
             tow_log(TOW_AREA_SERVER, TOW_LOG_WARN,
-                    "other addresses, other permissions of sockets and another user need a "
-                    "restart: these stay");
+                    "other addresses, other permissions of sockets, another user and other walls "
+                    "need a restart: these stay");
         }
         tows_usage_defaults(&config);
         server->config = config;
