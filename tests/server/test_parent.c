@@ -19,6 +19,7 @@
 
 #include "base/clock.h"
 #include "server/daemon/parent.h"
+#include "server/daemon/settings.h"
 #include "server/pool/parent_line.h"
 #include "transport/transport.h"
 
@@ -570,6 +571,36 @@ static void the_listener_keeps_what_comes_between(void **state)
     tows_parent_line_fini(&asking);
 }
 
+/* Settings that do not come whole hold nowhere. */
+static void settings_that_cannot_be_read_are_not_taken(void **state)
+{
+    static struct tows_config got;
+    struct tows_parent_line asking;
+    struct tows_parent_msg msg;
+    const struct tows_parent_news answer = {.say = TOW_PARENT_ANSWER};
+    char why[TOW_WHY_MAX];
+    const int empty[] = {stats, stats};
+    int none, kept, count = 0;
+    const uint32_t asked[] = {TOW_PARENT_RELOAD, TOW_PARENT_DECIDE};
+    (void)state;
+    unsigned before = count_fds();
+    tows_parent_line_init(&asking, line);
+    assert_int_equal(tow_fds_send(parent.line, &answer, sizeof answer, empty, 2), 0);
+    assert_int_equal(tow_fds_send(parent.line, &answer, sizeof answer, NULL, 0), 0);
+    assert_int_equal(tows_settings_read(&asking, 0, NULL, &got, &kept, why, sizeof why), -EIO);
+    assert_int_equal(kept, -1);
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(tow_fds_recv(parent.line, &msg, sizeof msg, tow_time_deadline(PATIENCE_NS),
+                                      &none, 0, &count),
+                         0);
+        assert_int_equal(msg.ask, asked[i]);
+        assert_int_equal(msg.value, 0);
+    }
+    assert_int_equal(count_fds(), before);
+    asking.fd = -1; /* the test closes it */
+    tows_parent_line_fini(&asking);
+}
+
 int main(int argc, char **argv)
 {
     if (argc > 1 && (strcmp(argv[1], "--worker") == 0 || strcmp(argv[1], "--shaker") == 0)) {
@@ -593,6 +624,7 @@ int main(int argc, char **argv)
         TEST(what_cannot_be_sent_is_not_lost),
         TEST(who_has_closed_its_end_is_gone),
         TEST(the_listener_keeps_what_comes_between),
+        TEST(settings_that_cannot_be_read_are_not_taken),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
