@@ -20,6 +20,7 @@
 #include "base/clock.h"
 #include "server/daemon/parent.h"
 #include "server/daemon/settings.h"
+#include "server/daemon/systemd.h"
 #include "server/pool/parent_line.h"
 #include "transport/transport.h"
 
@@ -190,6 +191,26 @@ static void tokens_are_opened_by_what_they_are(void **state)
     assert_string_equal(text, "tokens");
     assert_int_equal(fcntl(fds[0], F_GETFL) & O_ACCMODE, O_RDONLY);
     close(fds[0]);
+}
+
+static void tokens_are_a_file_of_roots(void **state)
+{
+    const struct tows_parent_msg msg = {.ask = TOW_PARENT_TOKENS};
+    int fds[TOW_PARENT_FDS_MAX];
+    (void)state;
+    assert_int_equal(mkfifo(tokens, 0600), 0);
+    assert_int_equal(ask_with(&msg, NULL, 0, fds).error, -EINVAL);
+    assert_int_equal(fds[0], -1);
+    assert_int_equal(unlink(tokens), 0);
+    assert_int_equal(mkdir(tokens, 0700), 0);
+    assert_int_equal(ask_with(&msg, NULL, 0, fds).error, -EINVAL);
+    assert_int_equal(rmdir(tokens), 0);
+    write_file(tokens, "tokens");
+    if (chown(tokens, 65534, (gid_t)-1) == 0) {
+        assert_int_equal(ask_with(&msg, NULL, 0, fds).error, -EACCES);
+        assert_int_equal(fds[0], -1);
+    }
+    assert_false(parent.broken);
 }
 
 static void settings_are_read_once_after_a_signal(void **state)
@@ -442,6 +463,9 @@ static void systemd_is_told_nothing_else(void **state)
         {"FDSTORE=1", -EPERM},
         {"NOTIFYACCESS=all", -EPERM},
         {"STATUS=a\x1b[2J", -EPERM},
+        {"STATUS=\xc2\x9b"
+         "2J",
+         -EPERM}, /* a terminal may know it as ESC [ */
         {"READY=1 ", -EPERM},
         {"WATCHDOG=trigger", -EPERM},
         {"\n", -EPERM},
@@ -571,6 +595,30 @@ static void the_listener_keeps_what_comes_between(void **state)
     tows_parent_line_fini(&asking);
 }
 
+/* READY is told whatever a driver's path is. */
+static void what_systemd_is_told_is_plain(void **state)
+{
+    struct tows_parent_line asking;
+    struct tows_parent_msg msg;
+    const struct tows_parent_news answer = {.say = TOW_PARENT_ANSWER};
+    int none, count = 0;
+    (void)state;
+    tows_parent_line_init(&asking, line);
+    tows_systemd_relay(&asking);
+    assert_int_equal(setenv("NOTIFY_SOCKET", "/nowhere", 1), 0);
+    assert_int_equal(tow_fds_send(parent.line, &answer, sizeof answer, NULL, 0), 0);
+    tows_systemd_notify("READY=1\nSTATUS=Serving cuda /f\xc3\xbcr\t/x");
+    tows_systemd_relay(NULL);
+    unsetenv("NOTIFY_SOCKET");
+    assert_int_equal(tow_fds_recv(parent.line, &msg, sizeof msg, tow_time_deadline(PATIENCE_NS),
+                                  &none, 0, &count),
+                     0);
+    assert_string_equal(msg.text, "READY=1\nSTATUS=Serving cuda /f??r?/x");
+    assert_true(tows_systemd_is_state(msg.text));
+    asking.fd = -1; /* the test closes it */
+    tows_parent_line_fini(&asking);
+}
+
 /* Settings that do not come whole hold nowhere. */
 static void settings_that_cannot_be_read_are_not_taken(void **state)
 {
@@ -612,6 +660,7 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = {
         TEST(a_worker_is_started_ended_and_told_of),
         TEST(tokens_are_opened_by_what_they_are),
+        TEST(tokens_are_a_file_of_roots),
         TEST(settings_are_read_once_after_a_signal),
         TEST(only_the_caches_own_files_are_handed_over),
         TEST(only_its_own_processes_are_touched),
@@ -624,6 +673,7 @@ int main(int argc, char **argv)
         TEST(what_cannot_be_sent_is_not_lost),
         TEST(who_has_closed_its_end_is_gone),
         TEST(the_listener_keeps_what_comes_between),
+        TEST(what_systemd_is_told_is_plain),
         TEST(settings_that_cannot_be_read_are_not_taken),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

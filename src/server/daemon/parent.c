@@ -228,7 +228,7 @@ static int answer_tokens(const struct tows_parent *parent, struct tows_parent_ne
         return error;
     }
     snprintf(answer->text, sizeof answer->text, "%.*s", (int)sizeof answer->text - 1, path);
-    int fd = tows_tokens_open(path);
+    int fd = tows_tokens_open_checked(path);
     ret_fds[0] = fd;
     return fd < 0 ? fd : 0;
 }

@@ -34,7 +34,7 @@ bool tows_systemd_is_state(const char *state)
             known |= strlen(whole[i]) == length && memcmp(state, whole[i], length) == 0;
         }
         for (size_t i = 0; i < length; i++) {
-            known = known && (unsigned char)state[i] >= ' ' && state[i] != 127;
+            known = known && (unsigned char)state[i] >= ' ' && (unsigned char)state[i] < 127;
         }
         if (!known) {
             return false;
@@ -51,6 +51,12 @@ static void systemd_relay(const char *state)
     int none[TOW_PARENT_FDS_MAX];
     if (getenv("NOTIFY_SOCKET") != NULL) {
         snprintf(msg.text, sizeof msg.text, "%s", state);
+        for (char *at = msg.text; *at != '\0'; at++) {
+            /* The parent passes no other on; a driver's path may have some. */
+            *at = (char)(*at != '\n' && ((unsigned char)*at < ' ' || (unsigned char)*at >= 127)
+                             ? '?'
+                             : *at);
+        }
         tows_parent_line_ask(relay, &msg, NULL, 0, &answer, none);
     }
 }

@@ -17,6 +17,7 @@
 #include "server/config/config.h"
 
 #define HEAD "towline tokens 1\n"
+#define NO_FILE "%s is not a file; token-file names another"
 
 int tows_tokens_path(const struct tows_config *config, char *ret_path, size_t size, char *why,
                      size_t why_size)
@@ -128,7 +129,7 @@ static int check_file(int fd, const char *path, uid_t owner, char *why, size_t w
 {
     struct stat file;
     if (fstat(fd, &file) != 0 || !S_ISREG(file.st_mode)) {
-        snprintf(why, why_size, "%s is not a file; token-file names another", path);
+        snprintf(why, why_size, NO_FILE, path);
         return -EINVAL;
     }
     if (file.st_uid != owner && file.st_uid != 0) {
@@ -169,6 +170,24 @@ int tows_tokens_open(const char *path)
     return fd < 0 ? -errno : fd;
 }
 
+int tows_tokens_open_checked(const char *path)
+{
+    struct stat file;
+    int fd = tows_tokens_open(path);
+    if (fd < 0) {
+        return fd;
+    }
+    int error = fstat(fd, &file) != 0                          ? -errno
+                : !S_ISREG(file.st_mode)                       ? -EINVAL
+                : file.st_uid != geteuid() && file.st_uid != 0 ? -EACCES
+                                                               : 0;
+    if (error < 0) {
+        close(fd);
+        return error;
+    }
+    return fd;
+}
+
 int tows_tokens_load(const char *path, struct tows_tokens *ret_tokens, char *why, size_t why_size)
 {
     return tows_tokens_take(tows_tokens_open(path), path, geteuid(), ret_tokens, why, why_size);
@@ -182,6 +201,15 @@ int tows_tokens_take(int fd, const char *path, uid_t owner, struct tows_tokens *
     if (fd == -ENOENT) {
         *ret_tokens = tokens;
         return 0;
+    }
+    if (fd == -EINVAL) {
+        snprintf(why, why_size, NO_FILE, path);
+        return fd;
+    }
+    if (fd == -EACCES) {
+        snprintf(why, why_size, "%s cannot be read: %s; it is to belong to user %u", path,
+                 strerror(EACCES), (unsigned)owner);
+        return fd;
     }
     if (fd < 0) {
         snprintf(why, why_size, "%s cannot be read: %s", path, strerror(-fd));

@@ -44,6 +44,8 @@ int tows_tokens_load(const char *path, struct tows_tokens *ret_tokens, char *why
 /* The same in two steps: a descriptor or -Exxx; and what was opened, which is closed. The file must
  * be root's or `owner`'s. */
 int tows_tokens_open(const char *path);
+/* For who hands it on: nothing but a file (-EINVAL) of root's or this process's user (-EACCES). */
+int tows_tokens_open_checked(const char *path);
 int tows_tokens_take(int fd, const char *path, uid_t owner, struct tows_tokens *ret_tokens,
                      char *why, size_t why_size);
 void tows_tokens_fini(struct tows_tokens *tokens);
