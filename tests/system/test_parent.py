@@ -365,6 +365,19 @@ def a_user_that_is_not_there_is_a_mistake():
 
 
 @t.test(60)
+def a_user_that_the_server_has_for_another_process_is_a_mistake():
+    need_split()
+    with t.Server() as server:
+        for flags, said in (([f"--user={SHAKER}"], f"user: {SHAKER} is the user of the process with the TLS key; name another"),
+                            ([f"--user={FIRST_TENANT + 7}"], f"user: {FIRST_TENANT + 7} is one of tenant-users; name another"),
+                            (["--user=65534", "--tenant-users=60000:10000"], "user: 65534 is one of tenant-users; name another"),
+                            (["--tenant-users=1:4294967294"], "tenant-users = 1:4294967294 leaves no number for the users")):
+            done = t.run([t.TOWLINED, *flags, "--device=soft", f"--listen={server.folder}/other"], timeout=20)
+            t.equal(done.returncode, 1, f"the exit code with {flags}")
+            t.check(said in done.stderr, done.stderr)
+
+
+@t.test(60)
 def where_it_cannot_be_the_log_says_so():
     need_split()
     for limit, reason in ((["unshare", "-U", "-r"], "a process cannot become user"),

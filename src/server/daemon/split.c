@@ -21,12 +21,12 @@
 #include "server/walls/walls.h"
 
 /* The settings' user; false: they name none that this machine knows. */
-static bool split_user(const struct tows_config *config, uint32_t *ret_user)
+static bool split_user(const struct tows_config *config, uint32_t own, uint32_t *ret_user)
 {
     const char *name = config->user;
     char *end;
     if (name[0] == '\0') {
-        *ret_user = tows_user_ours(config, TOW_USER_LISTENER);
+        *ret_user = own;
         return true;
     }
     errno = 0;
@@ -40,6 +40,31 @@ static bool split_user(const struct tows_config *config, uint32_t *ret_user)
     return user != NULL;
 }
 
+/* Who has the number of another process of the server's could signal it, and look into it. */
+static int split_check(const struct tows_config *config, const struct tows_split *split, char *why,
+                       size_t why_size)
+{
+    const struct tows_config_range *range = &config->tenant_users;
+    if (split->group == 0) {
+        snprintf(why, why_size,
+                 "tenant-users = %llu:%llu leaves no number for the users of the server's own "
+                 "processes; name fewer",
+                 (unsigned long long)range->first, (unsigned long long)range->count);
+        return -EINVAL;
+    }
+    if (split->user == split->shaker_user) {
+        snprintf(why, why_size,
+                 "user: %u is the user of the process with the TLS key; name another", split->user);
+        return -EINVAL;
+    }
+    if (range->count != 0 && split->user >= range->first &&
+        split->user - range->first < range->count) {
+        snprintf(why, why_size, "user: %u is one of tenant-users; name another", split->user);
+        return -EINVAL;
+    }
+    return 0;
+}
+
 int tows_split_choose(const struct tows_config *config, struct tows_split *ret_split, char *why,
                       size_t why_size)
 {
@@ -49,19 +74,22 @@ int tows_split_choose(const struct tows_config *config, struct tows_split *ret_s
     bool asked = config->walls != 0 && geteuid() == 0 && config->watch_pid == 0 &&
                  config->private_dir[0] == '\0' && !tows_walls_sanitized();
     *ret_split = split;
-    if (!split_user(config, &split.user)) {
+    /* A group that nobody has, whoever the user is: what is the listener's alone is this group's.
+     */
+    split.group = tows_user_ours(config, TOW_USER_LISTENER);
+    split.shaker_user = tows_user_ours(config, TOW_USER_SHAKER);
+    if (!split_user(config, split.group, &split.user)) {
         snprintf(why, why_size,
                  "user: this machine has no user \"%.64s\"; write a name or a number",
                  config->user);
         return -EINVAL;
     }
-    if (!asked || split.user == 0) {
+    if (!asked || (split.user == 0 && config->user[0] != '\0')) {
         return 0;
     }
-    /* A group that nobody has, whoever the user is: what is the listener's alone is this group's.
-     */
-    split.group = tows_user_ours(config, TOW_USER_LISTENER);
-    split.shaker_user = tows_user_ours(config, TOW_USER_SHAKER);
+    if (split_check(config, &split, why, why_size) < 0) {
+        return -EINVAL;
+    }
     if (tows_user_try_listener(config, split.user, split.group, reason, sizeof reason) < 0) {
         tow_log(TOW_AREA_SERVER, TOW_LOG_WARN,
                 "the process that hears clients keeps root's user and the rights of this server: "

@@ -197,7 +197,11 @@ uint32_t tows_user_ours(const struct tows_config *config, enum tows_user_ours wh
     if (taken && range->first > USERS_BESIDE) {
         last = (uint32_t)range->first - 1;
     } else if (taken) {
-        last = (uint32_t)(range->first + range->count) + USERS_BESIDE;
+        uint64_t beyond = range->first + range->count + USERS_BESIDE;
+        if (beyond >= UINT32_MAX) {
+            return 0;
+        }
+        last = (uint32_t)beyond;
     }
     return last - (uint32_t)which;
 }

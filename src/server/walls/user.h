@@ -17,7 +17,7 @@
 int tows_user_try(const struct tows_config *config, char *why, size_t size);
 
 /* Whose the listener and the process that shakes hands become, where root starts them: numbers that
- * are nobody's, and no tenant's. */
+ * are nobody's, and no tenant's. 0: the tenants have all. */
 enum tows_user_ours { TOW_USER_LISTENER, TOW_USER_SHAKER };
 uint32_t tows_user_ours(const struct tows_config *config, enum tows_user_ours which);
 
