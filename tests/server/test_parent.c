@@ -28,7 +28,7 @@
 
 static struct tows_parent parent;
 static struct tows_config config;
-static int line, control, stats;
+static int line;
 static char folder[] = "/tmp/towline-parent-XXXXXX", file[64], tokens[64];
 static char *words[] = {(char *)"towlined", NULL, NULL};
 static char flag[96];
@@ -43,7 +43,7 @@ static void write_file(const char *path, const char *text)
 
 static int setup(void **state)
 {
-    int pair[2], other[2];
+    int pair[2];
     (void)state;
     snprintf(folder, sizeof folder, "/tmp/towline-parent-XXXXXX");
     assert_non_null(mkdtemp(folder));
@@ -56,16 +56,11 @@ static int setup(void **state)
     snprintf(config.token_file, sizeof config.token_file, "%s", tokens);
     snprintf(config.cache_dir, sizeof config.cache_dir, "%s", folder);
     assert_int_equal(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair), 0);
-    assert_int_equal(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, other), 0);
     tows_parent_init(&parent, &config, pair[0]);
     parent.argc = 2;
     parent.argv = words;
     parent.group = getegid();
     line = pair[1];
-    control = other[0];
-    close(other[1]);
-    stats = memfd_create("stats", MFD_CLOEXEC);
-    assert_true(stats >= 0);
     return 0;
 }
 
@@ -80,8 +75,6 @@ static int teardown(void **state)
     }
     tows_parent_fini(&parent);
     close(line);
-    close(control);
-    close(stats);
     snprintf(command, sizeof command, "rm -rf %s", folder);
     return system(command);
 }
@@ -119,12 +112,23 @@ static int ask(uint32_t what, uint64_t number, uint32_t value)
     return error;
 }
 
+static void close_both(const int fds[TOW_PARENT_FDS_MAX])
+{
+    for (int i = 0; i < TOW_PARENT_FDS_MAX; i++) {
+        if (fds[i] >= 0) {
+            assert_int_equal(close(fds[i]), 0);
+        }
+    }
+}
+
 static int start(const char *key, struct tows_parent_news *ret_news)
 {
     struct tows_parent_msg msg = {.ask = TOW_PARENT_START};
-    int sent[] = {control, stats}, fds[TOW_PARENT_FDS_MAX];
+    int fds[TOW_PARENT_FDS_MAX];
     snprintf(msg.text, sizeof msg.text, "%s", key);
-    *ret_news = ask_with(&msg, sent, 2, fds);
+    *ret_news = ask_with(&msg, NULL, 0, fds);
+    assert_true((fds[0] >= 0 && fds[1] >= 0) == (ret_news->error == 0));
+    close_both(fds);
     return ret_news->error;
 }
 
@@ -365,34 +369,47 @@ static void messages_of_another_shape_are_refused(void **state)
     struct tows_parent_msg msg = {.ask = TOW_PARENT_START};
     (void)state;
     unsigned before = count_fds();
+    int some = open("/dev/null", O_RDWR | O_CLOEXEC);
+    const int many[] = {some, some, some, some, some, some};
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
         bytes[0] = TOW_PARENT_START;
-        assert_int_equal(tow_fds_send(line, bytes, sizes[i], (int[]){control, stats}, 2), 0);
+        assert_int_equal(tow_fds_send(line, bytes, sizes[i], many, (int)i), 0);
         assert_int_equal(tows_parent_hear(&parent), 0);
         assert_int_equal(hear(fds).error, -EPROTO);
     }
-    const int many[] = {control, stats, control, stats, control, stats};
-    for (int count = 0; count <= 6; count++) {
-        if (count != 2) {
-            assert_int_equal(ask_with(&msg, many, count, fds).error, -EPROTO);
-        }
-        if (count != 0) {
-            struct tows_parent_msg other = {.ask = TOW_PARENT_TOKENS};
-            assert_int_equal(ask_with(&other, many, count, fds).error, -EPROTO);
-        }
-        if (count != 1) {
-            struct tows_parent_msg other = {.ask = TOW_PARENT_SHAKER};
+    /* None comes with descriptors. */
+    for (uint32_t what = TOW_PARENT_START; what <= TOW_PARENT_NOTIFY; what++) {
+        struct tows_parent_msg other = {.ask = what};
+        for (int count = 1; count <= 6; count++) {
             assert_int_equal(ask_with(&other, many, count, fds).error, -EPROTO);
         }
     }
+    close(some);
     memset(msg.text, 'a', sizeof msg.text); /* no end */
-    assert_int_equal(ask_with(&msg, many, 2, fds).error, -EPROTO);
+    assert_int_equal(ask_with(&msg, NULL, 0, fds).error, -EPROTO);
     assert_int_equal(ask(0, 0, 0), -EPROTO);
     assert_int_equal(ask(TOW_PARENT_NOTIFY + 1, 0, 0), -EPROTO);
     assert_int_equal(ask(UINT32_MAX, 0, 0), -EPROTO);
     assert_int_equal(count_fds(), before);
     assert_int_equal(parent.starter.count, 0);
     assert_true(parent.broken);
+}
+
+/* Whoever closes the last descriptor of a socket may have to wait for what was to be sent there. */
+static void descriptors_cannot_be_sent_to_it(void **state)
+{
+    const struct tows_parent_msg msg = {.ask = TOW_PARENT_TOKENS};
+    int fds[TOW_PARENT_FDS_MAX], some = open("/dev/null", O_RDWR | O_CLOEXEC);
+    (void)state;
+    if (!tows_parent_refuse_descriptors(parent.line)) {
+        close(some);
+        skip_because("this kernel has no SO_PASSRIGHTS");
+    }
+    assert_int_equal(tow_fds_send(line, &msg, sizeof msg, &some, 1), -EPERM);
+    write_file(tokens, "tokens");
+    assert_int_equal(ask_with(&msg, NULL, 0, fds).error, 0); /* the other way they can */
+    close_both(fds);
+    close(some);
 }
 
 static void no_more_are_started_than_there_may_be(void **state)
@@ -435,9 +452,11 @@ static void fewer_sessions_lock_nobody_out(void **state)
     assert_int_equal(ask(TOW_PARENT_DECIDE, 0, 1), 0);
     assert_int_equal(parent.config.max_sessions, 7);
     for (int i = 0; i < TOW_PARENT_SHAKERS_MAX; i++) {
-        assert_int_equal(ask_with(&shaker, &control, 1, fds).error, 0);
+        assert_int_equal(ask_with(&shaker, NULL, 0, fds).error, 0);
+        assert_true(fds[0] >= 0 && fds[1] < 0);
+        close_both(fds);
     }
-    assert_int_equal(ask_with(&shaker, &control, 1, fds).error, -EAGAIN);
+    assert_int_equal(ask_with(&shaker, NULL, 0, fds).error, -EAGAIN);
     assert_int_equal(start("", &worker), 0); /* of which there may be more */
     tows_starter_kill(&parent.starter);
     int64_t deadline = tow_time_deadline(PATIENCE_NS);
@@ -445,7 +464,8 @@ static void fewer_sessions_lock_nobody_out(void **state)
         tows_parent_reap(&parent);
         assert_false(tow_time_passed(deadline));
     }
-    assert_int_equal(ask_with(&shaker, &control, 1, fds).error, 0);
+    assert_int_equal(ask_with(&shaker, NULL, 0, fds).error, 0);
+    close_both(fds);
 }
 
 static void systemd_is_told_nothing_else(void **state)
@@ -627,7 +647,7 @@ static void settings_that_cannot_be_read_are_not_taken(void **state)
     struct tows_parent_msg msg;
     const struct tows_parent_news answer = {.say = TOW_PARENT_ANSWER};
     char why[TOW_WHY_MAX];
-    const int empty[] = {stats, stats};
+    const int nothing = memfd_create("nothing", MFD_CLOEXEC), empty[] = {nothing, nothing};
     int none, kept, count = 0;
     const uint32_t asked[] = {TOW_PARENT_RELOAD, TOW_PARENT_DECIDE};
     (void)state;
@@ -645,6 +665,7 @@ static void settings_that_cannot_be_read_are_not_taken(void **state)
         assert_int_equal(msg.value, 0);
     }
     assert_int_equal(count_fds(), before);
+    close(nothing);
     asking.fd = -1; /* the test closes it */
     tows_parent_line_fini(&asking);
 }
@@ -666,6 +687,7 @@ int main(int argc, char **argv)
         TEST(only_its_own_processes_are_touched),
         TEST(keys_that_no_client_may_ask_for_start_nothing),
         TEST(messages_of_another_shape_are_refused),
+        TEST(descriptors_cannot_be_sent_to_it),
         TEST(no_more_are_started_than_there_may_be),
         TEST(fewer_sessions_lock_nobody_out),
         TEST(systemd_is_told_nothing_else),

@@ -16,6 +16,7 @@
 
 #include "base/clock.h"
 #include "server/pool/starter.h"
+#include "server/session/session.h"
 #include "server/worker/worker_msg.h"
 #include "transport/transport.h"
 
@@ -23,29 +24,31 @@
 
 static struct tows_starter starter;
 static struct tows_config config;
-static int ours, theirs, stats;
+static struct tows_shared shared;
 
 static int setup(void **state)
 {
-    int pair[2];
     (void)state;
     tows_config_defaults(&config);
     tows_starter_init(&starter, &config);
-    assert_int_equal(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair), 0);
-    ours = pair[0];
-    theirs = pair[1];
-    stats = memfd_create("stats", MFD_CLOEXEC);
-    assert_true(stats >= 0);
+    shared = (struct tows_shared){.control = -1, .stats = -1};
     return 0;
+}
+
+static void close_shared(void)
+{
+    if (shared.control >= 0) {
+        close(shared.control);
+        close(shared.stats);
+    }
+    shared = (struct tows_shared){.control = -1, .stats = -1};
 }
 
 static int teardown(void **state)
 {
     (void)state;
     tows_starter_fini(&starter);
-    close(ours);
-    close(theirs);
-    close(stats);
+    close_shared();
     return 0;
 }
 
@@ -66,9 +69,11 @@ static uint64_t start(const char *key, pid_t *ret_pid, char ret_said[64])
     uint64_t number = 0;
     int count = 0, none;
     memset(ret_said, 0, 64);
-    assert_int_equal(tows_starter_start(&starter, key, theirs, stats, &number, ret_pid), 0);
-    assert_int_equal(
-        tow_fds_recv(ours, ret_said, 64, tow_time_deadline(PATIENCE_NS), &none, 0, &count), 0);
+    close_shared();
+    assert_int_equal(tows_starter_start(&starter, key, 7, &shared, &number, ret_pid), 0);
+    assert_int_equal(tow_fds_recv(shared.control, ret_said, 64, tow_time_deadline(PATIENCE_NS),
+                                  &none, 0, &count),
+                     0);
     return number;
 }
 
@@ -79,6 +84,14 @@ static void a_worker_is_started_as_its_key_says(void **state)
     (void)state;
     uint64_t number = start("CUDA_VISIBLE_DEVICES=7\nslot=3\n", &pid, said);
     assert_string_equal(said, "7 --slot=3");
+    /* Neither side can make the memory smaller, and let the other meet its end. */
+    struct tows_session_stats *stats =
+        mmap(NULL, sizeof *stats, PROT_READ | PROT_WRITE, MAP_SHARED, shared.stats, 0);
+    assert_true(stats != MAP_FAILED);
+    assert_int_equal(stats->lines, 7);
+    assert_int_equal(ftruncate(shared.stats, 0), -1);
+    assert_int_equal(ftruncate(shared.stats, 1 << 20), -1);
+    assert_int_equal(munmap(stats, sizeof *stats), 0);
     assert_int_equal(tows_starter_signal(&starter, number, SIGKILL), 0);
     struct tows_ended ended = wait_for_end();
     assert_int_equal(ended.number, number);
@@ -96,7 +109,7 @@ static void a_key_that_is_too_long_starts_nothing(void **state)
     (void)state;
     memset(key, 'x', sizeof key);
     key[TOW_WORKER_KEY_MAX] = '\0';
-    assert_int_equal(tows_starter_start(&starter, key, theirs, stats, &number, &pid), -E2BIG);
+    assert_int_equal(tows_starter_start(&starter, key, 7, &shared, &number, &pid), -E2BIG);
     assert_int_equal(tows_starter_reap(&starter, &ended), 0);
 }
 

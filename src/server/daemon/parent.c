@@ -28,7 +28,10 @@
 #include "server/pool/usage.h"
 #include "server/worker/worker.h"
 
-enum { AGAIN_MS = 100 };
+enum {
+    AGAIN_MS = 100,
+    PASS_RIGHTS = 83, /* SO_PASSRIGHTS, which older headers lack */
+};
 #define END_NS TOW_TIME_S /* what is left of its children has so long to be gone */
 
 static void parent_count_more(struct tows_parent *parent)
@@ -59,6 +62,12 @@ static void close_fds(int *fds, int count)
             fds[i] = -1;
         }
     }
+}
+
+bool tows_parent_refuse_descriptors(int line)
+{
+    const int refused = 0;
+    return setsockopt(line, SOL_SOCKET, PASS_RIGHTS, &refused, sizeof refused) == 0;
 }
 
 void tows_parent_fini(struct tows_parent *parent)
@@ -174,17 +183,20 @@ static int parent_allow_start(struct tows_parent *parent, bool shaker)
 }
 
 static int answer_start(struct tows_parent *parent, const struct tows_parent_msg *msg,
-                        const int *fds, struct tows_parent_news *answer)
+                        struct tows_parent_news *answer, int ret_fds[TOW_PARENT_FDS_MAX])
 {
     pid_t pid = 0;
+    struct tows_shared shared = {.control = -1, .stats = -1};
     if (!tows_pending_conn_may_ask(msg->text)) {
         return -EPERM;
     }
     int error = parent_allow_start(parent, false);
     error = error < 0 ? error
-                      : tows_starter_start(&parent->starter, msg->text, fds[0], fds[1],
+                      : tows_starter_start(&parent->starter, msg->text, msg->value, &shared,
                                            &answer->number, &pid);
     answer->pid = (int32_t)pid;
+    ret_fds[0] = shared.control;
+    ret_fds[1] = shared.stats;
     return error;
 }
 
@@ -198,20 +210,21 @@ static void change_shaker(struct tows_parent *parent, uint64_t from, uint64_t to
     }
 }
 
-static int answer_shaker(struct tows_parent *parent, const int *fds,
-                         struct tows_parent_news *answer)
+static int answer_shaker(struct tows_parent *parent, struct tows_parent_news *answer,
+                         int ret_fds[TOW_PARENT_FDS_MAX])
 {
     pid_t pid = 0;
     int error = parent_allow_start(parent, true);
     if (error == 0) {
-        error = tows_shaker_fork(config_now(parent), !parent->shook, parent->shaker_user, fds[0],
-                                 &pid, answer->text, sizeof answer->text);
+        error = tows_shaker_fork(config_now(parent), !parent->shook, parent->shaker_user,
+                                 &ret_fds[0], &pid, answer->text, sizeof answer->text);
     }
     if (error == 0) {
         parent->shook = true;
         error = tows_starter_adopt(&parent->starter, pid, &answer->number);
         if (error < 0) {
             kill(pid, SIGKILL);
+            close_fds(ret_fds, 1);
         } else {
             change_shaker(parent, 0, answer->number);
         }
@@ -295,20 +308,18 @@ static int answer_notify(const struct tows_parent_msg *msg)
     return 0;
 }
 
-static int parent_answer(struct tows_parent *parent, const struct tows_parent_msg *msg,
-                         const int *fds, int count, struct tows_parent_news *answer,
-                         int ret_fds[TOW_PARENT_FDS_MAX])
+static int parent_answer(struct tows_parent *parent, const struct tows_parent_msg *msg, int count,
+                         struct tows_parent_news *answer, int ret_fds[TOW_PARENT_FDS_MAX])
 {
     struct tows_starter *starter = &parent->starter;
-    int wanted = msg->ask == TOW_PARENT_START ? 2 : msg->ask == TOW_PARENT_SHAKER ? 1 : 0;
-    if (count != wanted || memchr(msg->text, '\0', sizeof msg->text) == NULL) {
+    if (count != 0 || memchr(msg->text, '\0', sizeof msg->text) == NULL) {
         return -EPROTO;
     }
     switch (msg->ask) {
     case TOW_PARENT_START:
-        return answer_start(parent, msg, fds, answer);
+        return answer_start(parent, msg, answer, ret_fds);
     case TOW_PARENT_SHAKER:
-        return answer_shaker(parent, fds, answer);
+        return answer_shaker(parent, answer, ret_fds);
     case TOW_PARENT_SIGNAL:
         return msg->value > INT_MAX ? -EINVAL
                                     : tows_starter_signal(starter, msg->number, (int)msg->value);
@@ -396,8 +407,7 @@ int tows_parent_hear(struct tows_parent *parent)
     memset(&parent->answer, 0, sizeof parent->answer);
     parent->answer.say = TOW_PARENT_ANSWER;
     parent->asked = msg.ask;
-    parent->answer.error =
-        parent_answer(parent, &msg, fds, count, &parent->answer, parent->answer_fds);
+    parent->answer.error = parent_answer(parent, &msg, count, &parent->answer, parent->answer_fds);
     parent_complain(parent, &msg, parent->answer.error);
     close_fds(fds, TOW_PARENT_FDS_MAX);
     parent->answering = true;

@@ -63,6 +63,10 @@ struct tows_parent {
 void tows_parent_init(struct tows_parent *parent, const struct tows_config *config, int line);
 void tows_parent_fini(struct tows_parent *parent);
 
+/* No descriptor can be sent to this end any more: who closes the last one of a socket may have to
+ * wait. False: the kernel has no such rule (Linux 6.16, SO_PASSRIGHTS). */
+bool tows_parent_refuse_descriptors(int line);
+
 /* Something came from the listener: 0, or -ECONNRESET: it has closed its end. */
 int tows_parent_hear(struct tows_parent *parent);
 /* A signal of the server's: what the listener is to be told. */

@@ -365,26 +365,35 @@ static _Noreturn void run_shaker(const struct tows_config *config, const char *c
     _exit(127);
 }
 
-int tows_shaker_fork(const struct tows_config *config, bool make, uint32_t user, int control,
+int tows_shaker_fork(const struct tows_config *config, bool make, uint32_t user, int *ret_control,
                      pid_t *ret_pid, char *why, size_t why_size)
 {
     char certificate[PATH_MAX];
+    int pair[2];
     pid_t parent = getpid();
     int error = find_certificate(config, certificate, why, why_size);
     if (error < 0) {
         return error;
     }
-    pid_t pid = fork();
-    if (pid == 0) {
-        run_shaker(config, certificate, make && config->tls_certificate[0] == '\0', user, parent,
-                   control);
-    }
-    if (pid < 0) {
+    if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) != 0) {
         error = -errno;
         snprintf(why, why_size, "no process for TLS handshakes can be had: %s", strerror(-error));
         return error;
     }
+    pid_t pid = fork();
+    if (pid == 0) {
+        run_shaker(config, certificate, make && config->tls_certificate[0] == '\0', user, parent,
+                   pair[1]);
+    }
+    error = pid < 0 ? -errno : 0;
+    close(pair[1]);
+    if (error < 0) {
+        close(pair[0]);
+        snprintf(why, why_size, "no process for TLS handshakes can be had: %s", strerror(-error));
+        return error;
+    }
     *ret_pid = pid;
+    *ret_control = pair[0];
     return 0;
 }
 
@@ -392,27 +401,23 @@ int tows_shaker_fork(const struct tows_config *config, bool make, uint32_t user,
 static int shaker_launch(struct tows_starter *starter, const struct tows_config *config, bool first,
                          struct tows_shaker *ret_shaker, char *why, size_t why_size)
 {
-    int pair[2];
+    int control = -1;
     pid_t pid = -1;
     uint64_t number = 0;
-    if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) != 0) {
-        int error = -errno;
-        snprintf(why, why_size, "no process for TLS handshakes can be had: %s", strerror(-error));
-        return error;
-    }
     int error = starter->line != NULL
-                    ? tows_starter_shaker(starter, pair[1], &number, why, why_size)
-                    : tows_shaker_fork(config, first, 0, pair[1], &pid, why, why_size);
+                    ? tows_starter_shaker(starter, &control, &number, why, why_size)
+                    : tows_shaker_fork(config, first, 0, &control, &pid, why, why_size);
     if (error == 0 && starter->line == NULL) {
         error = tows_starter_adopt(starter, pid, &number);
+        if (error < 0) {
+            close(control); /* by which it ends */
+        }
     }
-    close(pair[1]);
     if (error < 0) {
-        close(pair[0]); /* where it has started nevertheless, it ends */
         return error;
     }
     *ret_shaker = (struct tows_shaker){.starter = starter,
-                                       .control = pair[0],
+                                       .control = control,
                                        .number = number,
                                        .began_ns = tow_time_now_ns(),
                                        .starting = true};

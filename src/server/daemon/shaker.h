@@ -32,9 +32,9 @@ struct tows_shaker {
 /* The process itself (towlined --shaker). */
 int tows_shaker_main(const struct tows_config *config);
 
-/* Forks it. Its end of the socket stays the caller's. `user`: whose it becomes when it has the key;
- * 0: it keeps this process's. 0 with its process, or -Exxx with a sentence. */
-int tows_shaker_fork(const struct tows_config *config, bool make, uint32_t user, int control,
+/* Forks it. The other end of its socket is the caller's. `user`: whose it becomes when it has the
+ * key; 0: it keeps this process's. 0 with its process, or -Exxx with a sentence. */
+int tows_shaker_fork(const struct tows_config *config, bool make, uint32_t user, int *ret_control,
                      pid_t *ret_pid, char *why, size_t why_size);
 
 /* Starts it, with the key of the settings; where they name none, and the server starts for the

@@ -240,6 +240,7 @@ int tows_split_do(const struct tows_split *split, struct tows_parent *parent,
         snprintf(why, why_size, "the server cannot be split: %s", strerror(-error));
         return error;
     }
+    tows_parent_refuse_descriptors(pair[0]);
     int folder = tows_parent_code(config, split->group);
     tow_log_on(TOW_AREA_SERVER, TOW_LOG_WARN); /* opens a log file, which root's may be */
     pid_t pid = fork();

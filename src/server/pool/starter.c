@@ -5,15 +5,19 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/personality.h>
 #include <sys/prctl.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include "server/pool/machine.h"
+#include "server/session/session.h"
 #include "server/walls/walls.h"
 #include "server/worker/worker_msg.h"
 
@@ -158,31 +162,51 @@ static int starter_ask(const struct tows_starter *starter, const struct tows_par
     return tows_parent_line_ask(starter->line, msg, NULL, 0, &answer, none);
 }
 
-static int ask_for_worker(const struct tows_starter *starter, const char *key, int control,
-                          int stats, uint64_t *ret_number, pid_t *ret_pid)
+static void close_both(const int fds[2])
 {
-    struct tows_parent_msg msg = {.ask = TOW_PARENT_START};
-    struct tows_parent_news answer = {.number = 0};
-    int none[TOW_PARENT_FDS_MAX];
-    const int fds[] = {control, stats};
-    snprintf(msg.text, sizeof msg.text, "%s", key);
-    int error = tows_parent_line_ask(starter->line, &msg, fds, 2, &answer, none);
-    if (error == 0) {
-        *ret_number = answer.number;
-        *ret_pid = answer.pid;
+    for (int i = 0; i < 2; i++) {
+        if (fds[i] >= 0) {
+            close(fds[i]);
+        }
     }
-    return error;
 }
 
-int tows_starter_shaker(struct tows_starter *starter, int control, uint64_t *ret_number, char *why,
-                        size_t why_size)
+/* Where this process has no room for descriptors they do not come; who was started then meets the
+ * end of its socket. */
+static int ask_for_worker(const struct tows_starter *starter, const char *key, uint32_t lines,
+                          struct tows_shared *ret_shared, uint64_t *ret_number, pid_t *ret_pid)
+{
+    struct tows_parent_msg msg = {.ask = TOW_PARENT_START, .value = lines};
+    struct tows_parent_news answer = {.number = 0};
+    int fds[TOW_PARENT_FDS_MAX];
+    snprintf(msg.text, sizeof msg.text, "%s", key);
+    int error = tows_parent_line_ask(starter->line, &msg, NULL, 0, &answer, fds);
+    if (error == 0 && (fds[0] < 0 || fds[1] < 0)) {
+        error = -EMFILE;
+    }
+    if (error < 0) {
+        close_both(fds);
+        return error;
+    }
+    *ret_shared = (struct tows_shared){.control = fds[0], .stats = fds[1]};
+    *ret_number = answer.number;
+    *ret_pid = answer.pid;
+    return 0;
+}
+
+int tows_starter_shaker(struct tows_starter *starter, int *ret_control, uint64_t *ret_number,
+                        char *why, size_t why_size)
 {
     const struct tows_parent_msg msg = {.ask = TOW_PARENT_SHAKER};
     struct tows_parent_news answer = {.number = 0};
-    int none[TOW_PARENT_FDS_MAX];
-    int error = tows_parent_line_ask(starter->line, &msg, &control, 1, &answer, none);
+    int fds[TOW_PARENT_FDS_MAX];
+    int error = tows_parent_line_ask(starter->line, &msg, NULL, 0, &answer, fds);
+    if (error == 0 && fds[0] < 0) {
+        error = -EMFILE;
+    }
     if (error == 0) {
         *ret_number = answer.number;
+        *ret_control = fds[0];
     } else {
         snprintf(why, why_size, "%s", answer.text[0] != '\0' ? answer.text : strerror(-error));
     }
@@ -207,32 +231,78 @@ static void starter_keep(struct tows_starter *starter, struct tows_started *star
     starter->count++;
 }
 
-int tows_starter_start(struct tows_starter *starter, const char *key, int control, int stats,
-                       uint64_t *ret_number, pid_t *ret_pid)
+/* Sealed, so that neither who has it can let the other meet its end. */
+static int make_stats(uint32_t lines)
 {
+    int fd = memfd_create("towline-session", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    if (fd < 0) {
+        return -errno;
+    }
+    if (ftruncate(fd, sizeof(struct tows_session_stats)) != 0 ||
+        pwrite(fd, &lines, sizeof lines, offsetof(struct tows_session_stats, lines)) !=
+            sizeof lines ||
+        fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0) {
+        int error = -errno;
+        close(fd);
+        return error;
+    }
+    return fd;
+}
+
+/* `ret_control`: the worker's end. */
+static int make_shared(uint32_t lines, struct tows_shared *ret_shared, int *ret_control)
+{
+    int pair[2], stats = make_stats(lines);
+    if (stats < 0) {
+        return stats;
+    }
+    if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) != 0) {
+        int error = -errno;
+        close(stats);
+        return error;
+    }
+    *ret_shared = (struct tows_shared){.control = pair[0], .stats = stats};
+    *ret_control = pair[1];
+    return 0;
+}
+
+int tows_starter_start(struct tows_starter *starter, const char *key, uint32_t lines,
+                       struct tows_shared *ret_shared, uint64_t *ret_number, pid_t *ret_pid)
+{
+    struct tows_shared shared = {.control = -1, .stats = -1};
+    int control = -1;
     if (strlen(key) >= TOW_WORKER_KEY_MAX) {
         return -E2BIG;
     }
     if (starter->line != NULL) {
-        return ask_for_worker(starter, key, control, stats, ret_number, ret_pid);
+        return ask_for_worker(starter, key, lines, ret_shared, ret_number, ret_pid);
     }
     struct tows_started *started = starter_place(starter);
     if (started == NULL) {
         return -ENOMEM;
     }
+    int error = make_shared(lines, &shared, &control);
+    if (error < 0) {
+        free(started);
+        return error;
+    }
     started->group = tows_cgroup_make(&starter->groups);
     pid_t self = getpid();
     started->pid = fork();
     if (started->pid == 0) {
-        run_child(starter, key, control, stats, started->group, self);
+        run_child(starter, key, control, shared.stats, started->group, self);
     }
-    if (started->pid < 0) {
-        int error = -errno;
+    error = started->pid < 0 ? -errno : 0;
+    close(control);
+    if (error < 0) {
+        close(shared.control);
+        close(shared.stats);
         tows_cgroup_remove(&starter->groups, started->group);
         free(started);
         return error;
     }
     starter_keep(starter, started);
+    *ret_shared = shared;
     *ret_number = started->number;
     *ret_pid = started->pid;
     return 0;

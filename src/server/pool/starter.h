@@ -41,14 +41,21 @@ void tows_starter_fini(struct tows_starter *starter);
 /* How many descriptors a worker may have. */
 struct rlimit tows_starter_files(const struct tows_starter *starter);
 
-/* Starts a worker, with its end of the control socket and the memory of statistics, which stay the
- * caller's. 0 with its number and process, or -Exxx. */
-int tows_starter_start(struct tows_starter *starter, const char *key, int control, int stats,
-                       uint64_t *ret_number, pid_t *ret_pid);
+/* What a worker and who has it started share: the caller's, who closes both. */
+struct tows_shared {
+    int control; /* the other end of its control socket */
+    int stats;   /* a tows_session_stats in memory whose size nobody can change */
+};
 
-/* Where there is a line: the same for the process that shakes hands (shaker.h); with a sentence. */
-int tows_starter_shaker(struct tows_starter *starter, int control, uint64_t *ret_number, char *why,
-                        size_t why_size);
+/* Starts a worker, which may write `lines` to the log at first. 0 with its number and process, or
+ * -Exxx. */
+int tows_starter_start(struct tows_starter *starter, const char *key, uint32_t lines,
+                       struct tows_shared *ret_shared, uint64_t *ret_number, pid_t *ret_pid);
+
+/* Where there is a line: the same for the process that shakes hands (shaker.h), with the other end
+ * of its control socket; with a sentence. */
+int tows_starter_shaker(struct tows_starter *starter, int *ret_control, uint64_t *ret_number,
+                        char *why, size_t why_size);
 /* Where there is none: a child of this process is one of those that were started from now on. */
 int tows_starter_adopt(struct tows_starter *starter, pid_t pid, uint64_t *ret_number);
 

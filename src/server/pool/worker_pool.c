@@ -46,42 +46,26 @@ void tows_worker_pool_init(struct tows_worker_pool *pool, const struct tows_conf
     tows_export_registry_init(&pool->exports);
 }
 
-static int make_stats(struct tows_session_stats **ret_stats)
-{
-    int fd = memfd_create("towline-session", MFD_CLOEXEC);
-    if (fd < 0) {
-        return -errno;
-    }
-    if (ftruncate(fd, sizeof(struct tows_session_stats)) != 0) {
-        int error = -errno;
-        close(fd);
-        return error;
-    }
-    void *at =
-        mmap(NULL, sizeof(struct tows_session_stats), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-    if (at == MAP_FAILED) {
-        int error = -errno;
-        close(fd);
-        return error;
-    }
-    *ret_stats = at;
-    return fd;
-}
-
 /* Lines of the log: many while few were written, so that whoever has much to say can, and a few
  * when a flood has used them up. */
 enum { LINES_MANY = 50, LINES_FEW = 4 };
 
-static void give_lines(struct tows_worker *worker)
+/* How many more a worker gets that has so many. */
+static unsigned take_lines(uint32_t has)
 {
-    uint32_t has = atomic_load(&worker->stats->lines);
     if (has >= LINES_MANY / 2) {
-        return;
+        return 0;
     }
     unsigned spare = tow_log_take(10 * LINES_MANY);
     unsigned few = has >= LINES_FEW ? 0 : spare < LINES_FEW ? spare : LINES_FEW;
     unsigned given = spare == 10 * LINES_MANY ? LINES_MANY : few;
     tow_log_give_back(spare - given);
+    return given;
+}
+
+static void give_lines(struct tows_worker *worker)
+{
+    unsigned given = take_lines(atomic_load(&worker->stats->lines));
     worker->lines += given;
     atomic_fetch_add(&worker->stats->lines, given);
 }
@@ -124,26 +108,26 @@ int tows_worker_pool_start(struct tows_worker_pool *pool, const char *key,
     if (worker == NULL) {
         return -ENOMEM;
     }
-    int stats = make_stats(&worker->stats);
-    if (stats < 0) {
-        free(worker);
-        return stats;
-    }
-    give_lines(worker);
-    worker->control = worker->client = worker->refused = -1;
-    int error = 0;
-    int pair[2];
-    if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) != 0) {
-        error = -errno;
-        goto free_worker;
-    }
-    worker->control = pair[0];
-    error = tows_starter_start(&pool->starter, key, pair[1], stats, &worker->number, &worker->pid);
-    close(pair[1]);
+    struct tows_shared shared;
+    unsigned lines = take_lines(0);
+    int error =
+        tows_starter_start(&pool->starter, key, lines, &shared, &worker->number, &worker->pid);
     if (error < 0) {
-        goto free_worker;
+        goto give_back;
     }
-    close(stats);
+    void *at =
+        mmap(NULL, sizeof *worker->stats, PROT_READ | PROT_WRITE, MAP_SHARED, shared.stats, 0);
+    error = at == MAP_FAILED ? -errno : 0;
+    close(shared.stats);
+    if (error < 0) {
+        close(shared.control); /* by which the worker ends */
+        tows_starter_signal(&pool->starter, worker->number, SIGKILL);
+        goto give_back;
+    }
+    worker->stats = at;
+    worker->lines = lines;
+    worker->control = shared.control;
+    worker->client = worker->refused = -1;
     snprintf(worker->key, sizeof worker->key, "%s", key);
     worker->who = who != NULL ? *who : (struct tows_who){0};
     worker->since_ns = tow_time_now_ns();
@@ -152,9 +136,9 @@ int tows_worker_pool_start(struct tows_worker_pool *pool, const char *key,
     tow_log(TOW_AREA_SERVER, TOW_LOG_DEBUG, "worker %d starts", (int)worker->pid);
     return 0;
 
-free_worker:
-    close(stats);
-    worker_free(pool, worker);
+give_back:
+    tow_log_give_back(lines);
+    free(worker);
     return error;
 }
 
