@@ -592,7 +592,7 @@ bool tows_config_keep(struct tows_config *config, const struct tows_config *runn
     config->socket_mode = running->socket_mode;
     snprintf(config->user, sizeof config->user, "%s", running->user);
     config->tls = running->tls;
-    config->walls = running->walls; /* which rights there are was decided by it */
+    config->walls = running->walls;               /* which rights there are was decided by it */
     config->tenant_users = running->tenant_users; /* as tried at the start */
     config->ready_fd = running->ready_fd;         /* closed once it was told */
     return other;
