@@ -182,9 +182,9 @@ def a_server_that_is_lost_comes_again():
         t.check(screen.text.endswith("\033[?7h\033[?25h\033[?1049l"), screen.text[-40:])
     with t.Server() as server, Terminal("-s", server.address("tcp")) as screen:
         screen.wait(lambda text: "GPU 0" in text, "the GPU")
-        os.kill(server.process.pid, signal.SIGSTOP)
+        os.kill(server.listener, signal.SIGSTOP)
         screen.wait(lambda text: "GPU 0" not in text and "nothing" in text, "a server that says nothing")
-        os.kill(server.process.pid, signal.SIGCONT)
+        os.kill(server.listener, signal.SIGCONT)
         screen.wait(lambda text: "GPU 0" in text, "the GPU again")
 
 
