@@ -13,6 +13,7 @@
 
 #include "base/buf.h"
 #include "base/file.h"
+#include "base/size.h"
 #include "transport/lanes.h"
 
 enum kind {
@@ -240,31 +241,7 @@ static int parse_count(const char *text, int base, uint64_t *ret_count, const ch
 
 int tows_config_parse_size(const char *text, uint64_t *ret_size)
 {
-    uint64_t value;
-    const char *rest;
-    if (parse_count(text, 10, &value, &rest) < 0) {
-        return -EINVAL;
-    }
-    static const char units[] = "KMGT";
-    unsigned shift = 0;
-    if (*rest != '\0') {
-        const char *unit = strchr(units, toupper((unsigned char)*rest));
-        if (unit == NULL) {
-            return -EINVAL;
-        }
-        shift = 10 * (unsigned)(unit - units + 1);
-        rest++;
-        if (rest[0] == 'i' && (rest[1] == 'B' || rest[1] == 'b')) {
-            rest += 2;
-        } else if (*rest == 'B' || *rest == 'b') {
-            rest++;
-        }
-    }
-    if (*rest != '\0' || value > UINT64_MAX >> shift) {
-        return -EINVAL;
-    }
-    *ret_size = value << shift;
-    return 0;
+    return tow_size_parse(text, ret_size);
 }
 
 int tows_config_parse_capability(const char *text, uint64_t *ret_capability)
