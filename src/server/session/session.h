@@ -42,6 +42,8 @@ struct tows_session_stats {
      * has to itself. */
     _Atomic uint32_t used_count;
     _Atomic uint64_t used[TOW_STATS_GPUS_MAX];
+    /* GPU memory of each GPU that counts against the session's quota: the worker says so. */
+    _Atomic uint64_t charged[TOW_STATS_GPUS_MAX];
     /* The listener's watchdog counts up; the worker's thread that answers says how far it is. */
     _Atomic uint32_t alive_asked, alive_answered;
     char client[128];   /* written once, before started_ns */

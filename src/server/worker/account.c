@@ -1,177 +1,217 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Wraps the driver's allocating functions to count a session's device memory. */
+/* Wraps the driver's allocating functions: each reserves, allocates and books. */
 #include "server/worker/account.h"
+#include "base/log.h"
 #include "base/mutex.h"
 #include "gen/context.h"
+#include "gen/device.h"
+#include "gen/graph.h"
 #include "gen/memory.h"
+#include "gen/module.h"
 #include "gen/pool.h"
+#include "gen/stream.h"
 #include "gen/texture.h"
 #include "gen/vmm.h"
+#include "server/session/session.h"
+#include "server/worker/graph_memory.h"
+#include "server/worker/image_globals.h"
+#include "server/worker/ledger.h"
+#include "server/worker/mappings.h"
 
 #include <stdbool.h>
+#include <stdio.h>
 #include <stdlib.h>
 
-/* One allocation. Addresses, generic handles and arrays share the table: their values do not meet.
- */
-struct entry {
-    uint64_t key; /* 0: empty */
-    uint64_t size;
-    CUcontext context; /* what it dies with; NULL: nothing */
-};
+enum { DEVICES_MAX = 64, NOWHERE = -1 };
 
-enum { DEVICES_MAX = 64, FIRST_CAPACITY = 1024 };
+/* Keys of what has no address and no handle that the driver would not give out twice. */
+#define KEY_MADE (UINT64_C(1) << 63)
+#define KEY_STEP 16
+
+#define MIB(bytes) ((double)(bytes) / (1 << 20))
+
+/* A pool that the session has made. */
+struct pool {
+    CUmemoryPool pool;
+    int device; /* NOWHERE: of host memory */
+};
 
 static struct {
     struct tow_driver next; /* the driver itself */
-    _Atomic uint64_t *memory;
+    struct tows_ledger ledger;
+    struct tows_mappings mappings;
+    atomic_uint_least64_t made; /* keys of KEY_MADE */
+    int devices;
+    unsigned major; /* compute capability of the first GPU */
+    const char *from;
+    void (*tell)(const char *sentence);
+    atomic_bool told;
     struct tow_mutex lock; /* guards all below */
-    struct entry *entries; /* owned; open addressing */
-    size_t capacity;       /* a power of two */
-    size_t used;
     CUcontext primary[DEVICES_MAX];
-} account = {.lock = TOW_MUTEX(SERVER_ACCOUNT)};
+    struct pool *pools; /* owned */
+    size_t pool_count, pool_room;
+} account = {.lock = TOW_MUTEX(SERVER_ACCOUNT_POOLS)};
 
-static size_t slot_of(uint64_t key)
+/* ---- what all of them do ---- */
+
+/* Of the current context. */
+static int current_device(void)
 {
-    return (size_t)((key >> 4) * UINT64_C(0x9e3779b97f4a7c15) >> 20) & (account.capacity - 1);
+    CUdevice device = 0;
+    if (account.devices > 1 && tow_drive(&account.next, cuCtxGetDevice)(&device) != CUDA_SUCCESS) {
+        return 0; /* the driver will say what is wrong */
+    }
+    return (int)device;
 }
 
-static void account_insert(struct entry entry)
-{
-    size_t at = slot_of(entry.key);
-    while (account.entries[at].key != 0) {
-        at = (at + 1) & (account.capacity - 1);
-    }
-    account.entries[at] = entry;
-    account.used++;
-}
-
-static bool account_grow(void)
-{
-    size_t old_capacity = account.capacity;
-    struct entry *old = account.entries;
-    size_t capacity = old_capacity == 0 ? FIRST_CAPACITY : 2 * old_capacity;
-    struct entry *entries = calloc(capacity, sizeof *entries);
-    if (entries == NULL) {
-        return false;
-    }
-    account.entries = entries;
-    account.capacity = capacity;
-    account.used = 0;
-    for (size_t i = 0; i < old_capacity; i++) {
-        if (old[i].key != 0) {
-            account_insert(old[i]);
-        }
-    }
-    free(old);
-    return true;
-}
-
-static void account_add(uint64_t key, uint64_t size, bool of_context)
+static CUcontext current_context(void)
 {
     CUcontext context = NULL;
-    if (of_context) {
-        tow_drive(&account.next, cuCtxGetCurrent)(&context);
-    }
-    tow_mutex_lock(&account.lock);
-    /* A count that cannot be kept is only a wrong number in a table. */
-    if (key != 0 && (account.used * 2 < account.capacity || account_grow())) {
-        account_insert((struct entry){.key = key, .size = size, .context = context});
-        atomic_fetch_add_explicit(account.memory, size, memory_order_relaxed);
-    }
-    tow_mutex_unlock(&account.lock);
+    tow_drive(&account.next, cuCtxGetCurrent)(&context);
+    return context;
 }
 
-/* Empties a slot and moves what was pushed behind it. */
-static void remove_at(size_t at)
+/* Once: who is refused often asks often. */
+static void account_tell(int device, uint64_t size)
 {
-    size_t mask = account.capacity - 1;
-    atomic_fetch_sub_explicit(account.memory, account.entries[at].size, memory_order_relaxed);
-    account.entries[at].key = 0;
-    account.used--;
-    for (size_t i = (at + 1) & mask; account.entries[i].key != 0; i = (i + 1) & mask) {
-        struct entry moved = account.entries[i];
-        account.entries[i].key = 0;
-        account.used--;
-        account_insert(moved);
+    char sentence[320];
+    if (atomic_exchange(&account.told, true)) {
+        return;
     }
+    uint64_t quota = account.ledger.quota;
+    snprintf(sentence, sizeof sentence,
+             "%.1f MiB of GPU memory were refused: this program may have %.1f MiB of each GPU "
+             "(%s), and %.1f MiB are left",
+             MIB(size), MIB(quota), account.from,
+             MIB(tows_ledger_left(&account.ledger, (unsigned)device)));
+    tow_log(TOW_AREA_SERVER, TOW_LOG_INFO, "%s", sentence);
+    account.tell(sentence);
+}
+
+/* What pools keep of what was freed goes back to the GPU, so that the session's quota bounds what
+ * it holds there. */
+static void trim_pools(int device)
+{
+    CUmemoryPool pool = NULL;
+    if (tow_drive(&account.next, cuDeviceGetDefaultMemPool)(&pool, device) == CUDA_SUCCESS) {
+        tow_drive(&account.next, cuMemPoolTrimTo)(pool, 0);
+    }
+    tow_mutex_lock(&account.lock);
+    size_t count = account.pool_count;
+    struct pool *pools = count > 0 ? calloc(count, sizeof *pools) : NULL;
+    count = pools != NULL ? count : 0;
+    for (size_t i = 0; i < count; i++) {
+        pools[i] = account.pools[i];
+    }
+    tow_mutex_unlock(&account.lock);
+    for (size_t i = 0; i < count; i++) {
+        if (pools[i].device == device) {
+            tow_drive(&account.next, cuMemPoolTrimTo)(pools[i].pool, 0);
+        }
+    }
+    free(pools);
+    tow_drive(&account.next, cuDeviceGraphMemTrim)(device);
+    tows_ledger_trimmed(&account.ledger, (unsigned)device);
+}
+
+/* Before the driver is asked for `size` bytes. False: the session may not have them. */
+static bool account_reserve(int device, uint64_t size, bool pooled)
+{
+    if (device == NOWHERE || account.ledger.quota == 0) {
+        return true;
+    }
+    if (tows_ledger_wants_trim(&account.ledger, (unsigned)device, size, pooled)) {
+        trim_pools(device);
+    }
+    if (tows_ledger_reserve(&account.ledger, (unsigned)device, size)) {
+        return true;
+    }
+    account_tell(device, size);
+    return false;
+}
+
+static void account_book(uint64_t key, int device, uint64_t size, bool pooled, CUcontext context)
+{
+    if (device != NOWHERE) {
+        const struct tows_ledger_entry entry = {.key = key,
+                                                .size = size,
+                                                .device = (unsigned)device,
+                                                .pooled = pooled,
+                                                .context = context};
+        tows_ledger_book(&account.ledger, &entry);
+    }
+}
+
+/* After the driver was asked: what it gave is booked. */
+static CUresult account_confirm(CUresult result, uint64_t key, int device, uint64_t size,
+                                CUcontext context)
+{
+    if (result == CUDA_SUCCESS) {
+        account_book(key, device, size, false, context);
+    } else if (device != NOWHERE) {
+        tows_ledger_give_back(&account.ledger, (unsigned)device, size);
+    }
+    return result;
 }
 
 static void account_drop(uint64_t key)
 {
-    tow_mutex_lock(&account.lock);
-    if (account.capacity > 0 && key != 0) {
-        size_t at = slot_of(key);
-        while (account.entries[at].key != 0 && account.entries[at].key != key) {
-            at = (at + 1) & (account.capacity - 1);
-        }
-        if (account.entries[at].key == key) {
-            remove_at(at);
-        }
-    }
-    tow_mutex_unlock(&account.lock);
+    tows_ledger_drop(&account.ledger, key);
 }
 
-static void drop_context(CUcontext context)
+static uint64_t make_key(void)
 {
-    tow_mutex_lock(&account.lock);
-    for (size_t i = 0; context != NULL && i < account.capacity;) {
-        if (account.entries[i].key != 0 && account.entries[i].context == context) {
-            remove_at(i); /* another may have moved here: look again */
-        } else {
-            i++;
-        }
-    }
-    tow_mutex_unlock(&account.lock);
+    return KEY_MADE | (atomic_fetch_add(&account.made, 1) + 1) * KEY_STEP;
 }
 
-/* ---- in the driver's place ---- */
+/* ---- memory with an address ---- */
 
 static CUresult account_alloc(CUdeviceptr *ret, size_t size)
 {
-    CUresult result = tow_drive(&account.next, cuMemAlloc_v2)(ret, size);
-    if (result == CUDA_SUCCESS) {
-        account_add(*ret, size, true);
+    int device = current_device();
+    if (!account_reserve(device, size, false)) {
+        return CUDA_ERROR_OUT_OF_MEMORY;
     }
-    return result;
+    CUresult result = tow_drive(&account.next, cuMemAlloc_v2)(ret, size);
+    return account_confirm(result, result == CUDA_SUCCESS ? *ret : 0, device, size,
+                           current_context());
 }
 
+/* How long a row is the driver alone knows: it allocates, and what is too much goes back. */
 static CUresult alloc_pitch(CUdeviceptr *ret, size_t *pitch, size_t width, size_t height,
                             unsigned int element)
 {
+    int device = current_device();
+    uint64_t least;
+    if (account.ledger.quota != 0 &&
+        (__builtin_mul_overflow((uint64_t)width, (uint64_t)height, &least) ||
+         least > account.ledger.quota)) {
+        account_tell(device, least);
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
     CUresult result =
         tow_drive(&account.next, cuMemAllocPitch_v2)(ret, pitch, width, height, element);
-    if (result == CUDA_SUCCESS) {
-        account_add(*ret, *pitch * height, true);
+    if (result != CUDA_SUCCESS) {
+        return result;
     }
-    return result;
+    uint64_t size = (uint64_t)*pitch * height;
+    if (!account_reserve(device, size, false)) {
+        tow_drive(&account.next, cuMemFree_v2)(*ret);
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    account_book(*ret, device, size, false, current_context());
+    return CUDA_SUCCESS;
 }
 
 static CUresult alloc_managed(CUdeviceptr *ret, size_t size, unsigned int flags)
 {
+    int device = current_device();
+    if (!account_reserve(device, size, false)) {
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
     CUresult result = tow_drive(&account.next, cuMemAllocManaged)(ret, size, flags);
-    if (result == CUDA_SUCCESS) {
-        account_add(*ret, size, true);
-    }
-    return result;
-}
-
-static CUresult alloc_async(CUdeviceptr *ret, size_t size, CUstream stream)
-{
-    CUresult result = tow_drive(&account.next, cuMemAllocAsync)(ret, size, stream);
-    if (result == CUDA_SUCCESS) {
-        account_add(*ret, size, false);
-    }
-    return result;
-}
-
-static CUresult alloc_from_pool(CUdeviceptr *ret, size_t size, CUmemoryPool pool, CUstream stream)
-{
-    CUresult result = tow_drive(&account.next, cuMemAllocFromPoolAsync)(ret, size, pool, stream);
-    if (result == CUDA_SUCCESS) {
-        account_add(*ret, size, false);
-    }
-    return result;
+    return account_confirm(result, result == CUDA_SUCCESS ? *ret : 0, device, size,
+                           current_context());
 }
 
 static CUresult free_now(CUdeviceptr at)
@@ -179,77 +219,315 @@ static CUresult free_now(CUdeviceptr at)
     CUresult result = tow_drive(&account.next, cuMemFree_v2)(at);
     if (result == CUDA_SUCCESS) {
         account_drop(at);
+        tows_graph_memory_freed(at);
     }
     return result;
 }
 
-static CUresult free_async(CUdeviceptr at, CUstream stream)
+/* ---- pools ---- */
+
+/* What is captured is a node of a graph: it counts when that becomes executable. */
+static bool is_captured(CUstream stream)
 {
-    CUresult result = tow_drive(&account.next, cuMemFreeAsync)(at, stream);
+    CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
+    return account.ledger.quota != 0 &&
+           tow_drive(&account.next, cuStreamIsCapturing)(stream, &status) == CUDA_SUCCESS &&
+           status != CU_STREAM_CAPTURE_STATUS_NONE;
+}
+
+/* The device of a pool that the session has made; else that of the context. */
+static int pool_device(CUmemoryPool pool)
+{
+    int device = current_device();
+    tow_mutex_lock(&account.lock);
+    for (size_t i = 0; i < account.pool_count; i++) {
+        if (account.pools[i].pool == pool) {
+            device = account.pools[i].device;
+        }
+    }
+    tow_mutex_unlock(&account.lock);
+    return device;
+}
+
+static CUresult pool_confirm(CUresult result, const CUdeviceptr *at, int device, size_t size)
+{
     if (result == CUDA_SUCCESS) {
-        account_drop(at);
+        account_book(*at, device, size, true, NULL);
+    } else if (device != NOWHERE) {
+        tows_ledger_give_back(&account.ledger, (unsigned)device, size);
     }
     return result;
+}
+
+static CUresult alloc_async(CUdeviceptr *ret, size_t size, CUstream stream)
+{
+    if (is_captured(stream)) {
+        return tow_drive(&account.next, cuMemAllocAsync)(ret, size, stream);
+    }
+    int device = current_device();
+    if (!account_reserve(device, size, true)) {
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    return pool_confirm(tow_drive(&account.next, cuMemAllocAsync)(ret, size, stream), ret, device,
+                        size);
+}
+
+static CUresult alloc_from_pool(CUdeviceptr *ret, size_t size, CUmemoryPool pool, CUstream stream)
+{
+    if (is_captured(stream)) {
+        return tow_drive(&account.next, cuMemAllocFromPoolAsync)(ret, size, pool, stream);
+    }
+    int device = pool_device(pool);
+    if (!account_reserve(device, size, true)) {
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    return pool_confirm(tow_drive(&account.next, cuMemAllocFromPoolAsync)(ret, size, pool, stream),
+                        ret, device, size);
+}
+
+static CUresult free_async(CUdeviceptr at, CUstream stream)
+{
+    bool captured = is_captured(stream);
+    CUresult result = tow_drive(&account.next, cuMemFreeAsync)(at, stream);
+    if (result == CUDA_SUCCESS && !captured) {
+        account_drop(at);
+        tows_graph_memory_freed(at);
+    }
+    return result;
+}
+
+static CUresult pool_create(CUmemoryPool *ret, const CUmemPoolProps *props)
+{
+    CUresult result = tow_drive(&account.next, cuMemPoolCreate)(ret, props);
+    if (result != CUDA_SUCCESS) {
+        return result;
+    }
+    struct pool made = {
+        *ret, props->location.type == CU_MEM_LOCATION_TYPE_DEVICE ? props->location.id : NOWHERE};
+    tow_mutex_lock(&account.lock);
+    if (account.pool_count == account.pool_room) {
+        size_t room = account.pool_room == 0 ? 16 : 2 * account.pool_room;
+        struct pool *pools = realloc(account.pools, room * sizeof *pools);
+        account.pools = pools != NULL ? pools : account.pools;
+        account.pool_room = pools != NULL ? room : account.pool_room;
+    }
+    /* One that is not known is not trimmed, and counts with its context's device. */
+    if (account.pool_count < account.pool_room) {
+        account.pools[account.pool_count++] = made;
+    }
+    tow_mutex_unlock(&account.lock);
+    return result;
+}
+
+static CUresult pool_destroy(CUmemoryPool pool)
+{
+    /* Before the driver can give it out again. */
+    tow_mutex_lock(&account.lock);
+    for (size_t i = 0; i < account.pool_count; i++) {
+        if (account.pools[i].pool == pool) {
+            account.pools[i] = account.pools[--account.pool_count];
+            break;
+        }
+    }
+    tow_mutex_unlock(&account.lock);
+    return tow_drive(&account.next, cuMemPoolDestroy)(pool);
+}
+
+/* ---- memory without an address ---- */
+
+static void block_gone(void *user, uint64_t key)
+{
+    (void)user;
+    account_drop(key);
 }
 
 static CUresult account_create(CUmemGenericAllocationHandle *ret, size_t size,
                                const CUmemAllocationProp *prop, unsigned long long flags)
 {
-    CUresult result = tow_drive(&account.next, cuMemCreate)(ret, size, prop, flags);
-    if (result == CUDA_SUCCESS) {
-        account_add(*ret, size, false);
+    int device = prop != NULL && prop->location.type == CU_MEM_LOCATION_TYPE_DEVICE
+                     ? prop->location.id
+                     : NOWHERE;
+    if (!account_reserve(device, size, false)) {
+        return CUDA_ERROR_OUT_OF_MEMORY;
     }
-    return result;
+    CUresult result = tow_drive(&account.next, cuMemCreate)(ret, size, prop, flags);
+    uint64_t key = make_key();
+    if (result == CUDA_SUCCESS && !tows_mappings_create(&account.mappings, *ret, key)) {
+        tow_drive(&account.next, cuMemRelease)(*ret);
+        result = CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    return account_confirm(result, key, device, size, NULL);
 }
 
 static CUresult account_release(CUmemGenericAllocationHandle handle)
 {
-    CUresult result = tow_drive(&account.next, cuMemRelease)(handle);
-    if (result == CUDA_SUCCESS) {
-        account_drop(handle);
+    tows_mappings_release(&account.mappings, handle);
+    return tow_drive(&account.next, cuMemRelease)(handle);
+}
+
+static CUresult account_map(CUdeviceptr at, size_t size, size_t offset,
+                            CUmemGenericAllocationHandle handle, unsigned long long flags)
+{
+    if (!tows_mappings_map(&account.mappings, at, size, handle)) {
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    CUresult result = tow_drive(&account.next, cuMemMap)(at, size, offset, handle, flags);
+    if (result != CUDA_SUCCESS) {
+        tows_mappings_undo(&account.mappings, at, handle);
     }
     return result;
 }
+
+static CUresult account_unmap(CUdeviceptr at, size_t size)
+{
+    CUresult result = tow_drive(&account.next, cuMemUnmap)(at, size);
+    if (result == CUDA_SUCCESS) {
+        tows_mappings_unmap(&account.mappings, at, size);
+    }
+    return result;
+}
+
+static CUresult account_retain(CUmemGenericAllocationHandle *ret, void *address)
+{
+    CUresult result = tow_drive(&account.next, cuMemRetainAllocationHandle)(ret, address);
+    if (result == CUDA_SUCCESS) {
+        tows_mappings_hold(&account.mappings, (uintptr_t)address, *ret);
+    }
+    return result;
+}
+
+/* Which parts of arrays lead to which memory is not kept: what was put behind one once counts to
+ * the session's end. */
+static CUresult account_map_arrays(CUarrayMapInfo *infos, unsigned int count, CUstream stream)
+{
+    for (unsigned i = 0; infos != NULL && i < count; i++) {
+        if (infos[i].memOperationType == CU_MEM_OPERATION_TYPE_MAP) {
+            tows_mappings_keep(&account.mappings, infos[i].memHandle.memHandle);
+        }
+    }
+    return tow_drive(&account.next, cuMemMapArrayAsync)(infos, count, stream);
+}
+
+/* ---- arrays ---- */
 
 static uint64_t at_least_one(uint64_t value)
 {
     return value == 0 ? 1 : value;
 }
 
-static uint64_t array_size(uint64_t width, uint64_t height, uint64_t depth, CUarray_format format,
-                           unsigned channels)
+/* Bits of one element, with all its channels. */
+static unsigned element_bits(CUarray_format format, unsigned channels)
 {
-    uint64_t element = format == CU_AD_FORMAT_UNSIGNED_INT8 || format == CU_AD_FORMAT_SIGNED_INT8
-                           ? 1
-                       : format == CU_AD_FORMAT_UNSIGNED_INT16 ||
-                               format == CU_AD_FORMAT_SIGNED_INT16 || format == CU_AD_FORMAT_HALF
-                           ? 2
-                           : 4;
-    return at_least_one(width) * at_least_one(height) * at_least_one(depth) * element *
-           at_least_one(channels);
+    channels = channels == 0 ? 1 : channels;
+    switch ((int)format) {
+    case CU_AD_FORMAT_UNSIGNED_INT8:
+    case CU_AD_FORMAT_SIGNED_INT8:
+        return 8 * channels;
+    case CU_AD_FORMAT_UNSIGNED_INT16:
+    case CU_AD_FORMAT_SIGNED_INT16:
+    case CU_AD_FORMAT_HALF:
+        return 16 * channels;
+    case CU_AD_FORMAT_UNORM_INT8X1:
+    case CU_AD_FORMAT_SNORM_INT8X1:
+        return 8;
+    case CU_AD_FORMAT_UNORM_INT8X2:
+    case CU_AD_FORMAT_SNORM_INT8X2:
+    case CU_AD_FORMAT_UNORM_INT16X1:
+    case CU_AD_FORMAT_SNORM_INT16X1:
+    case CU_AD_FORMAT_NV16:
+    case CU_AD_FORMAT_YUY2:
+        return 16;
+    case CU_AD_FORMAT_UNORM_INT16X4:
+    case CU_AD_FORMAT_SNORM_INT16X4:
+    case CU_AD_FORMAT_Y416:
+        return 64;
+    case CU_AD_FORMAT_BC1_UNORM:
+    case CU_AD_FORMAT_BC1_UNORM_SRGB:
+    case CU_AD_FORMAT_BC4_UNORM:
+    case CU_AD_FORMAT_BC4_SNORM:
+        return 4; /* blocks of 4x4 */
+    case CU_AD_FORMAT_BC2_UNORM:
+    case CU_AD_FORMAT_BC2_UNORM_SRGB:
+    case CU_AD_FORMAT_BC3_UNORM:
+    case CU_AD_FORMAT_BC3_UNORM_SRGB:
+    case CU_AD_FORMAT_BC5_UNORM:
+    case CU_AD_FORMAT_BC5_SNORM:
+    case CU_AD_FORMAT_BC6H_UF16:
+    case CU_AD_FORMAT_BC6H_SF16:
+    case CU_AD_FORMAT_BC7_UNORM:
+    case CU_AD_FORMAT_BC7_UNORM_SRGB:
+        return 8;
+    case CU_AD_FORMAT_NV12:
+        return 12;
+    case CU_AD_FORMAT_P010:
+    case CU_AD_FORMAT_P016:
+    case CU_AD_FORMAT_Y444_PLANAR8:
+    case CU_AD_FORMAT_YUV444_8bit_SemiPlanar:
+        return 24;
+    case CU_AD_FORMAT_Y444_PLANAR10:
+    case CU_AD_FORMAT_YUV444_16bit_SemiPlanar:
+        return 48;
+    case CU_AD_FORMAT_UNSIGNED_INT32:
+    case CU_AD_FORMAT_SIGNED_INT32:
+    case CU_AD_FORMAT_FLOAT:
+        return 32 * channels;
+    default:
+        return 32; /* of the packed ones most have that */
+    }
 }
 
-static CUresult array_create(CUarray *ret, const CUDA_ARRAY_DESCRIPTOR *what)
+/* What an array of so many levels needs at least. Memory of one that is sparse, or is mapped
+ * later, is none of its own. */
+static uint64_t array_size(const CUDA_ARRAY3D_DESCRIPTOR *what, unsigned levels)
 {
-    CUresult result = tow_drive(&account.next, cuArrayCreate_v2)(ret, what);
-    if (result == CUDA_SUCCESS) {
-        account_add((uintptr_t)*ret,
-                    array_size(what->Width, what->Height, 1, what->Format, what->NumChannels),
-                    true);
+    if ((what->Flags & (CUDA_ARRAY3D_SPARSE | CUDA_ARRAY3D_DEFERRED_MAPPING)) != 0) {
+        return 0;
     }
-    return result;
+    uint64_t width = at_least_one(what->Width), height = at_least_one(what->Height);
+    uint64_t depth = at_least_one(what->Depth), sum = 0;
+    bool layered = (what->Flags & (CUDA_ARRAY3D_LAYERED | CUDA_ARRAY3D_CUBEMAP)) != 0;
+    unsigned bits = element_bits(what->Format, what->NumChannels);
+    for (unsigned level = 0; level < at_least_one(levels) && level < 64; level++) {
+        uint64_t size;
+        if (__builtin_mul_overflow(width, height, &size) ||
+            __builtin_mul_overflow(size, depth, &size) ||
+            __builtin_mul_overflow(size, (uint64_t)bits, &size) ||
+            __builtin_add_overflow(sum, (size + 7) / 8, &sum)) {
+            return UINT64_MAX;
+        }
+        width = at_least_one(width / 2);
+        height = at_least_one(height / 2);
+        depth = layered ? depth : at_least_one(depth / 2);
+    }
+    return sum;
 }
 
 static CUresult array_create_3d(CUarray *ret, const CUDA_ARRAY3D_DESCRIPTOR *what)
 {
-    CUresult result = tow_drive(&account.next, cuArray3DCreate_v2)(ret, what);
-    if (result == CUDA_SUCCESS) {
-        account_add(
-            (uintptr_t)*ret,
-            array_size(what->Width, what->Height, what->Depth, what->Format, what->NumChannels),
-            true);
+    int device = current_device();
+    uint64_t size = array_size(what, 1);
+    if (!account_reserve(device, size, false)) {
+        return CUDA_ERROR_OUT_OF_MEMORY;
     }
-    return result;
+    CUresult result = tow_drive(&account.next, cuArray3DCreate_v2)(ret, what);
+    return account_confirm(result, result == CUDA_SUCCESS ? (uintptr_t)*ret : 0, device, size,
+                           current_context());
+}
+
+static CUresult array_create(CUarray *ret, const CUDA_ARRAY_DESCRIPTOR *what)
+{
+    const CUDA_ARRAY3D_DESCRIPTOR flat = {.Width = what->Width,
+                                          .Height = what->Height,
+                                          .Format = what->Format,
+                                          .NumChannels = what->NumChannels};
+    int device = current_device();
+    uint64_t size = array_size(&flat, 1);
+    if (!account_reserve(device, size, false)) {
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    CUresult result = tow_drive(&account.next, cuArrayCreate_v2)(ret, what);
+    return account_confirm(result, result == CUDA_SUCCESS ? (uintptr_t)*ret : 0, device, size,
+                           current_context());
 }
 
 static CUresult array_destroy(CUarray array)
@@ -259,6 +537,153 @@ static CUresult array_destroy(CUarray array)
         account_drop((uintptr_t)array);
     }
     return result;
+}
+
+static CUresult mipmapped_create(CUmipmappedArray *ret, const CUDA_ARRAY3D_DESCRIPTOR *what,
+                                 unsigned int levels)
+{
+    int device = current_device();
+    uint64_t size = array_size(what, levels);
+    if (!account_reserve(device, size, false)) {
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    CUresult result = tow_drive(&account.next, cuMipmappedArrayCreate)(ret, what, levels);
+    return account_confirm(result, result == CUDA_SUCCESS ? (uintptr_t)*ret : 0, device, size,
+                           current_context());
+}
+
+static CUresult mipmapped_destroy(CUmipmappedArray array)
+{
+    CUresult result = tow_drive(&account.next, cuMipmappedArrayDestroy)(array);
+    if (result == CUDA_SUCCESS) {
+        account_drop((uintptr_t)array);
+    }
+    return result;
+}
+
+/* ---- modules: only where there is a quota ---- */
+
+static CUresult module_load(CUmodule *ret, const void *image, unsigned int count,
+                            CUjit_option *options, void **values)
+{
+    int device = current_device();
+    uint64_t size = tows_image_globals(image, account.major);
+    if (!account_reserve(device, size, false)) {
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    CUresult result =
+        tow_drive(&account.next, cuModuleLoadDataEx)(ret, image, count, options, values);
+    return account_confirm(result, result == CUDA_SUCCESS ? (uintptr_t)*ret : 0, device, size,
+                           current_context());
+}
+
+static CUresult module_unload(CUmodule module)
+{
+    CUresult result = tow_drive(&account.next, cuModuleUnload)(module);
+    if (result == CUDA_SUCCESS) {
+        account_drop((uintptr_t)module);
+    }
+    return result;
+}
+
+/* A library may become a module of each context: it counts with that of the first GPU. */
+static CUresult library_load(CUlibrary *ret, const void *image, CUjit_option *jit, void **values,
+                             unsigned int count, CUlibraryOption *options, void **option_values,
+                             unsigned int option_count)
+{
+    uint64_t size = tows_image_globals(image, account.major);
+    if (!account_reserve(0, size, false)) {
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    CUresult result = tow_drive(&account.next, cuLibraryLoadData)(
+        ret, image, jit, values, count, options, option_values, option_count);
+    return account_confirm(result, result == CUDA_SUCCESS ? (uintptr_t)*ret : 0, 0, size, NULL);
+}
+
+static CUresult library_unload(CUlibrary library)
+{
+    CUresult result = tow_drive(&account.next, cuLibraryUnload)(library);
+    if (result == CUDA_SUCCESS) {
+        account_drop((uintptr_t)library);
+    }
+    return result;
+}
+
+/* ---- graphs: the same ---- */
+
+static CUresult graph_instantiate(CUgraphExec *ret, CUgraph graph, unsigned long long flags)
+{
+    struct tows_graph_charge charge;
+    if (!tows_graph_memory_reserve(graph, &charge)) {
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    CUresult result = tow_drive(&account.next, cuGraphInstantiateWithFlags)(ret, graph, flags);
+    tows_graph_memory_confirm(&charge, result == CUDA_SUCCESS ? *ret : NULL);
+    return result;
+}
+
+static CUresult graph_instantiate_with(CUgraphExec *ret, CUgraph graph,
+                                       CUDA_GRAPH_INSTANTIATE_PARAMS *params)
+{
+    struct tows_graph_charge charge;
+    if (!tows_graph_memory_reserve(graph, &charge)) {
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    CUresult result = tow_drive(&account.next, cuGraphInstantiateWithParams)(ret, graph, params);
+    tows_graph_memory_confirm(&charge, result == CUDA_SUCCESS ? *ret : NULL);
+    return result;
+}
+
+static CUresult exec_destroy(CUgraphExec exec)
+{
+    CUresult result = tow_drive(&account.next, cuGraphExecDestroy)(exec);
+    if (result == CUDA_SUCCESS) {
+        tows_graph_memory_end(exec);
+    }
+    return result;
+}
+
+static bool graph_reserve(int device, uint64_t size)
+{
+    return account_reserve(device, size, false);
+}
+
+static uint64_t graph_book(int device, uint64_t size)
+{
+    uint64_t key = make_key();
+    account_book(key, device, size, false, NULL);
+    return key;
+}
+
+static void graph_give_back(int device, uint64_t size)
+{
+    tows_ledger_give_back(&account.ledger, (unsigned)device, size);
+}
+
+static const struct tows_graph_memory_ops graph_ops = {graph_reserve, graph_give_back, graph_book,
+                                                       account_drop};
+
+/* ---- contexts ---- */
+
+/* The heap of malloc in kernels; the driver takes its default size for its own. */
+static CUresult set_limit(CUlimit limit, size_t value)
+{
+    CUcontext context = current_context();
+    if (limit != CU_LIMIT_MALLOC_HEAP_SIZE || context == NULL || account.ledger.quota == 0) {
+        return tow_drive(&account.next, cuCtxSetLimit)(limit, value);
+    }
+    int device = current_device();
+    size_t before = 0;
+    CUresult result = tow_drive(&account.next, cuCtxGetLimit)(&before, limit);
+    if (result != CUDA_SUCCESS || value <= before) {
+        return result != CUDA_SUCCESS ? result
+                                      : tow_drive(&account.next, cuCtxSetLimit)(limit, value);
+    }
+    if (!account_reserve(device, value - before, false)) {
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    result = tow_drive(&account.next, cuCtxSetLimit)(limit, value);
+    return account_confirm(result, make_key(), device, value - before, context);
 }
 
 static CUresult primary_retain(CUcontext *ret, CUdevice device)
@@ -286,7 +711,7 @@ static void check_primary(CUdevice device)
     tow_mutex_lock(&account.lock);
     CUcontext context = account.primary[device];
     tow_mutex_unlock(&account.lock);
-    drop_context(context);
+    tows_ledger_drop_context(&account.ledger, context);
 }
 
 static CUresult primary_release(CUdevice device)
@@ -307,15 +732,43 @@ static CUresult context_destroy(CUcontext context)
 {
     CUresult result = tow_drive(&account.next, cuCtxDestroy_v2)(context);
     if (result == CUDA_SUCCESS) {
-        drop_context(context);
+        tows_ledger_drop_context(&account.ledger, context);
     }
     return result;
 }
 
-void tows_account_install(struct tow_driver *driver, _Atomic uint64_t *memory)
+/* ---- what the session sees ---- */
+
+static CUresult total_memory(size_t *bytes, CUdevice device)
+{
+    CUresult result = tow_drive(&account.next, cuDeviceTotalMem_v2)(bytes, device);
+    uint64_t quota = account.ledger.quota;
+    if (result == CUDA_SUCCESS && *bytes > quota) {
+        *bytes = (size_t)quota;
+    }
+    return result;
+}
+
+static CUresult memory_info(size_t *ret_free, size_t *ret_total)
+{
+    CUresult result = tow_drive(&account.next, cuMemGetInfo_v2)(ret_free, ret_total);
+    uint64_t quota = account.ledger.quota;
+    if (result == CUDA_SUCCESS) {
+        uint64_t left = tows_ledger_left(&account.ledger, (unsigned)current_device());
+        *ret_total = *ret_total < quota ? *ret_total : (size_t)quota;
+        *ret_free = *ret_free < left ? *ret_free : (size_t)left;
+    }
+    return result;
+}
+
+void tows_account_install(struct tow_driver *driver, struct tows_session_stats *stats)
 {
     account.next = *driver;
-    account.memory = memory;
+    tows_ledger_init(&account.ledger, &stats->memory, stats->charged);
+    tows_mappings_init(&account.mappings, block_gone, NULL);
+    if (tow_drive(driver, cuDeviceGetCount)(&account.devices) != CUDA_SUCCESS) {
+        account.devices = 0;
+    }
     tow_driver_set(driver, cuMemAlloc_v2, account_alloc);
     tow_driver_set(driver, cuMemAllocPitch_v2, alloc_pitch);
     tow_driver_set(driver, cuMemAllocManaged, alloc_managed);
@@ -323,13 +776,45 @@ void tows_account_install(struct tow_driver *driver, _Atomic uint64_t *memory)
     tow_driver_set(driver, cuMemAllocFromPoolAsync, alloc_from_pool);
     tow_driver_set(driver, cuMemFree_v2, free_now);
     tow_driver_set(driver, cuMemFreeAsync, free_async);
+    tow_driver_set(driver, cuMemPoolCreate, pool_create);
+    tow_driver_set(driver, cuMemPoolDestroy, pool_destroy);
     tow_driver_set(driver, cuMemCreate, account_create);
     tow_driver_set(driver, cuMemRelease, account_release);
+    tow_driver_set(driver, cuMemMap, account_map);
+    tow_driver_set(driver, cuMemUnmap, account_unmap);
+    tow_driver_set(driver, cuMemRetainAllocationHandle, account_retain);
+    tow_driver_set(driver, cuMemMapArrayAsync, account_map_arrays);
     tow_driver_set(driver, cuArrayCreate_v2, array_create);
     tow_driver_set(driver, cuArray3DCreate_v2, array_create_3d);
     tow_driver_set(driver, cuArrayDestroy, array_destroy);
+    tow_driver_set(driver, cuMipmappedArrayCreate, mipmapped_create);
+    tow_driver_set(driver, cuMipmappedArrayDestroy, mipmapped_destroy);
     tow_driver_set(driver, cuDevicePrimaryCtxRetain, primary_retain);
     tow_driver_set(driver, cuDevicePrimaryCtxRelease_v2, primary_release);
     tow_driver_set(driver, cuDevicePrimaryCtxReset_v2, primary_reset);
     tow_driver_set(driver, cuCtxDestroy_v2, context_destroy);
+}
+
+void tows_account_limit(struct tow_driver *driver, uint64_t quota, const char *from,
+                        void (*tell)(const char *sentence))
+{
+    int major = 0;
+    account.from = from;
+    account.tell = tell;
+    if (tow_drive(driver, cuDeviceGetAttribute)(
+            &major, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, 0) == CUDA_SUCCESS) {
+        account.major = (unsigned)major;
+    }
+    account.ledger.quota = quota;
+    tows_graph_memory_begin(&account.next, &graph_ops);
+    tow_driver_set(driver, cuDeviceTotalMem_v2, total_memory);
+    tow_driver_set(driver, cuMemGetInfo_v2, memory_info);
+    tow_driver_set(driver, cuModuleLoadDataEx, module_load);
+    tow_driver_set(driver, cuModuleUnload, module_unload);
+    tow_driver_set(driver, cuLibraryLoadData, library_load);
+    tow_driver_set(driver, cuLibraryUnload, library_unload);
+    tow_driver_set(driver, cuGraphInstantiateWithFlags, graph_instantiate);
+    tow_driver_set(driver, cuGraphInstantiateWithParams, graph_instantiate_with);
+    tow_driver_set(driver, cuGraphExecDestroy, exec_destroy);
+    tow_driver_set(driver, cuCtxSetLimit, set_limit);
 }

@@ -582,7 +582,7 @@ int tows_worker_main(const struct tows_config *config)
         worker_send(TOW_WORKER_MSG_FD, TOW_WORKER_MSG_FAILED, NULL, why, strlen(why));
         return 1;
     }
-    tows_account_install(&backend.driver, &stats->memory);
+    tows_account_install(&backend.driver, stats);
     tows_guard_install(&backend.driver);
     if (backend.exchange != NULL) {
         *backend.exchange = &exchange_ops;

@@ -1,0 +1,273 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The ledger of a session's GPU memory, the mappings beside it, and what modules' variables take.
+ */
+#include "cmocka_all.h"
+
+#include <pthread.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "server/worker/image_globals.h"
+#include "server/worker/ledger.h"
+#include "server/worker/mappings.h"
+
+enum { QUOTA = 1 << 20, THREADS = 64, ROUNDS = 2000 };
+
+static struct tows_ledger ledger;
+static _Atomic uint64_t total, charged[TOW_LEDGER_GPUS_MAX];
+
+static int setup(void **state)
+{
+    (void)state;
+    tows_ledger_init(&ledger, &total, charged);
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    (void)state;
+    tows_ledger_fini(&ledger);
+    total = 0;
+    memset((void *)charged, 0, sizeof charged);
+    return 0;
+}
+
+static bool take(uint64_t key, unsigned device, uint64_t size, bool pooled)
+{
+    if (!tows_ledger_reserve(&ledger, device, size)) {
+        return false;
+    }
+    tows_ledger_book(&ledger, &(struct tows_ledger_entry){
+                                  .key = key, .size = size, .device = device, .pooled = pooled});
+    return true;
+}
+
+static void without_a_quota_all_is_counted_and_nothing_refused(void **state)
+{
+    (void)state;
+    assert_true(take(16, 0, UINT64_C(1) << 50, false));
+    assert_true(take(32, 3, 100, false));
+    assert_true(total == (UINT64_C(1) << 50) + 100);
+    assert_true(charged[3] == TOW_LEDGER_UNIT);
+    assert_true(tows_ledger_left(&ledger, 0) == UINT64_MAX);
+    tows_ledger_drop(&ledger, 16);
+    tows_ledger_drop(&ledger, 16);
+    tows_ledger_drop(&ledger, 32);
+    assert_true(total == 0 && charged[0] == 0 && charged[3] == 0);
+}
+
+static void each_gpu_has_the_quota(void **state)
+{
+    (void)state;
+    ledger.quota = QUOTA;
+    assert_true(take(16, 0, QUOTA - 1, false));
+    assert_false(take(32, 0, 1, false)); /* nothing is given out in less than units */
+    assert_true(take(48, 1, QUOTA, false));
+    assert_int_equal(tows_ledger_left(&ledger, 0), 0);
+    assert_false(tows_ledger_reserve(&ledger, 2, QUOTA + 1));
+    assert_false(tows_ledger_reserve(&ledger, 2, UINT64_MAX));
+    assert_true(tows_ledger_reserve(&ledger, 2, QUOTA));
+    assert_int_equal(tows_ledger_left(&ledger, 2), 0);
+    tows_ledger_give_back(&ledger, 2, QUOTA);
+    assert_int_equal(tows_ledger_left(&ledger, 2), QUOTA);
+    tows_ledger_drop(&ledger, 16);
+    assert_int_equal(tows_ledger_left(&ledger, 0), QUOTA);
+}
+
+static void what_is_in_a_context_goes_with_it(void **state)
+{
+    (void)state;
+    int one, other;
+    ledger.quota = QUOTA;
+    for (uint64_t i = 1; i <= 1000; i++) {
+        assert_true(tows_ledger_reserve(&ledger, 0, 1));
+        tows_ledger_book(&ledger,
+                         &(struct tows_ledger_entry){
+                             .key = i * 16, .size = 1, .context = i % 2 == 0 ? &one : &other});
+    }
+    tows_ledger_drop_context(&ledger, &one);
+    assert_int_equal(total, 500);
+    tows_ledger_drop_context(&ledger, NULL);
+    assert_int_equal(total, 500);
+    tows_ledger_drop_context(&ledger, &other);
+    assert_int_equal(total, 0);
+    assert_int_equal(tows_ledger_left(&ledger, 0), QUOTA);
+}
+
+static void pools_are_trimmed_before_others_are_refused(void **state)
+{
+    (void)state;
+    ledger.quota = QUOTA;
+    assert_true(take(16, 0, QUOTA / 2, true));
+    assert_false(tows_ledger_wants_trim(&ledger, 0, QUOTA, false)); /* nothing is kept yet */
+    tows_ledger_drop(&ledger, 16);
+    assert_false(tows_ledger_wants_trim(&ledger, 0, QUOTA / 2, false));
+    assert_true(tows_ledger_wants_trim(&ledger, 0, QUOTA / 2 + 1, false));
+    assert_false(tows_ledger_wants_trim(&ledger, 0, QUOTA, true)); /* the pool's own */
+    assert_false(tows_ledger_wants_trim(&ledger, 1, QUOTA, false));
+    tows_ledger_trimmed(&ledger, 0);
+    assert_false(tows_ledger_wants_trim(&ledger, 0, QUOTA, false));
+}
+
+/* ---- threads ---- */
+
+static void *refuse_later(void *user)
+{
+    tow_time_sleep(50 * TOW_TIME_MS);
+    tows_ledger_give_back(&ledger, 0, QUOTA);
+    return user;
+}
+
+static void nobody_is_refused_for_what_nobody_gets(void **state)
+{
+    (void)state;
+    pthread_t thread;
+    ledger.quota = QUOTA;
+    assert_true(tows_ledger_reserve(&ledger, 0, QUOTA));
+    assert_int_equal(pthread_create(&thread, NULL, refuse_later, NULL), 0);
+    assert_true(take(16, 0, QUOTA, false)); /* it waits for the other's end */
+    pthread_join(thread, NULL);
+    assert_false(take(32, 0, 1, false));
+}
+
+static atomic_uint above;
+
+static void *run_thread(void *user)
+{
+    uint64_t number = (uint64_t)(uintptr_t)user;
+    for (uint64_t i = 0; i < ROUNDS; i++) {
+        uint64_t size = QUOTA / (1 + (number + i) % 7), key = (number * ROUNDS + i + 1) * 16;
+        bool fails = (number + i) % 3 == 0; /* the driver has no room */
+        if (!tows_ledger_reserve(&ledger, 0, size)) {
+            continue;
+        }
+        above += charged[0] > QUOTA;
+        if (fails) {
+            tows_ledger_give_back(&ledger, 0, size);
+        } else {
+            tows_ledger_book(&ledger, &(struct tows_ledger_entry){.key = key, .size = size});
+            tows_ledger_drop(&ledger, key);
+        }
+    }
+    return NULL;
+}
+
+static void threads_at_the_limit_never_pass_it(void **state)
+{
+    (void)state;
+    pthread_t threads[THREADS];
+    ledger.quota = QUOTA;
+    for (uint64_t i = 0; i < THREADS; i++) {
+        assert_int_equal(pthread_create(&threads[i], NULL, run_thread, (void *)(uintptr_t)i), 0);
+    }
+    for (uint64_t i = 0; i < THREADS; i++) {
+        pthread_join(threads[i], NULL);
+    }
+    assert_int_equal(above, 0);
+    assert_int_equal(charged[0], 0);
+    assert_int_equal(total, 0);
+}
+
+/* ---- mappings ---- */
+
+static uint64_t gone[8];
+static unsigned gone_count;
+
+static void note_gone(void *user, uint64_t key)
+{
+    (void)user;
+    gone[gone_count++] = key;
+}
+
+static void memory_lives_while_a_handle_or_an_address_leads_to_it(void **state)
+{
+    (void)state;
+    struct tows_mappings mappings;
+    tows_mappings_init(&mappings, note_gone, NULL);
+    gone_count = 0;
+    assert_true(tows_mappings_create(&mappings, 100, 1));
+    assert_true(tows_mappings_map(&mappings, 0x3000, 0x1000, 100));
+    assert_true(tows_mappings_map(&mappings, 0x1000, 0x1000, 100));
+    tows_mappings_release(&mappings, 100);
+    /* The driver gives the number out once more. */
+    assert_true(tows_mappings_create(&mappings, 100, 2));
+    assert_true(tows_mappings_map(&mappings, 0x2000, 0x1000, 100));
+    assert_true(tows_mappings_map(&mappings, 0x2000, 0x1000, 100)); /* the driver refuses that */
+    tows_mappings_undo(&mappings, 0x2000, 100);
+    tows_mappings_release(&mappings, 100);
+    assert_int_equal(gone_count, 0);
+    tows_mappings_unmap(&mappings, 0x1000, 0x2000);
+    assert_int_equal(gone_count, 1);
+    assert_int_equal(gone[0], 2);
+    tows_mappings_hold(&mappings, 0x3fff, 200);
+    tows_mappings_hold(&mappings, 0x4000, 300);
+    tows_mappings_unmap(&mappings, 0x3000, 0x1000);
+    assert_int_equal(gone_count, 1);
+    tows_mappings_release(&mappings, 300);
+    assert_int_equal(gone_count, 1);
+    tows_mappings_release(&mappings, 200);
+    assert_int_equal(gone_count, 2);
+    assert_int_equal(gone[1], 1);
+    /* One that arrays have does not go. */
+    assert_true(tows_mappings_create(&mappings, 400, 3));
+    tows_mappings_keep(&mappings, 400);
+    tows_mappings_release(&mappings, 400);
+    assert_int_equal(gone_count, 2);
+    assert_true(tows_mappings_map(&mappings, 0x9000, 0x1000, 999)); /* another session's */
+    tows_mappings_unmap(&mappings, 0x9000, 0x1000);
+    tows_mappings_fini(&mappings);
+}
+
+/* ---- modules' variables ---- */
+
+static void variables_are_added_up(void **state)
+{
+    static const struct {
+        const char *text;
+        uint64_t bytes;
+    } cases[] = {
+        {".global .u32 a;", 4},
+        {".visible .global .align 16 .b8 a[1000];", 1000},
+        {".global .v4 .f32 a[10][2];", 320},
+        {".global .f64 a, b[3];", 32},
+        {".global .s16 a[] = {1, 2, {3}};", 6},
+        {".global .u64 p[2] = {a, b+8};", 16},
+        {".extern .global .u32 a[100]; .weak .global .b16 b;", 2},
+        {".const .u32 a[100]; .shared .u32 b[5];", 0},
+        {"// .global .u32 a;\n/* .global .u32 b; */ .global .u8 c;", 1},
+        {".entry f() { ld.global.u32 %r1, [a]; st.global.v4.u32 [a], {%r1,%r1,%r1,%r1}; }", 0},
+        {".global .b8 a[0x10000];", 0x10000},
+        {".global .b64 a[4294967295][4294967295][4294967295];", UINT64_MAX},
+        {".global .u32 a", 4},
+        {".global", 0},
+        {".file 1 \"a .global .u32 b;\"\n.global .bf16 a;", 2},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char text[512];
+        snprintf(text, sizeof text, ".version 7.0\n.target sm_70\n.address_size 64\n%s",
+                 cases[i].text);
+        if (tows_image_globals(text, 12) != cases[i].bytes) {
+            fail_msg("%s has %llu", cases[i].text,
+                     (unsigned long long)tows_image_globals(text, 12));
+        }
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(without_a_quota_all_is_counted_and_nothing_refused, setup,
+                                        teardown),
+        cmocka_unit_test_setup_teardown(each_gpu_has_the_quota, setup, teardown),
+        cmocka_unit_test_setup_teardown(what_is_in_a_context_goes_with_it, setup, teardown),
+        cmocka_unit_test_setup_teardown(pools_are_trimmed_before_others_are_refused, setup,
+                                        teardown),
+        cmocka_unit_test_setup_teardown(nobody_is_refused_for_what_nobody_gets, setup, teardown),
+        cmocka_unit_test_setup_teardown(threads_at_the_limit_never_pass_it, setup, teardown),
+        cmocka_unit_test(memory_lives_while_a_handle_or_an_address_leads_to_it),
+        cmocka_unit_test(variables_are_added_up),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
