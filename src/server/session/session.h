@@ -107,6 +107,7 @@ struct tows_session_options {
     void (*on_bye)(void); /* the client has said goodbye; NULL: nobody wants to know */
     /* The client was greeted: from now on tows_session_dismiss may be called. NULL: the same. */
     void (*on_begin)(struct tows_session *session);
+    bool quota;      /* GPU memory is refused beyond one */
     bool in_process; /* self: everything is freed; a worker process ends instead, and the driver
                         frees */
 };
@@ -270,6 +271,10 @@ int tows_session_send_data(struct tows_session *session, uint32_t transfer, uint
 /* What a kernel printed goes to the client's stdout or stderr. */
 void tows_session_print(struct tows_session *session, const char *text, size_t length,
                         bool to_stderr);
+
+/* A sentence for the program's user: it goes to the client's log. Any thread that holds no lock of
+ * the session. */
+void tows_session_tell(struct tows_session *session, const char *sentence);
 
 /* Makes the context of a number current on this server thread; 0 means that none is to be. */
 CUresult tows_session_enter(struct tows_session *session, uint32_t context);
