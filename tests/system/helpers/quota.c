@@ -529,10 +529,12 @@ static void share(size_t quota)
         struct part own = {.size = quota};
         CHECK(take_plain(&own));
         CHECK(cuMemsetD8(theirs, 7, quota));
+        CHECK(cuCtxSynchronize());
         CHECK(cuIpcCloseMemHandle(theirs));
         expect(left() == 0, "left beside another's", left(), 0);
         exit(write(up[1], &byte, 1) == 1 ? 0 : 1);
     }
+    close(up[1]); /* so that its end is seen */
     begin();
     struct part part = {.size = quota};
     CHECK(take_plain(&part));
