@@ -15,12 +15,12 @@
 enum { QUOTA = 1 << 20, THREADS = 64, ROUNDS = 2000 };
 
 static struct tows_ledger ledger;
-static _Atomic uint64_t total, charged[TOW_LEDGER_GPUS_MAX];
+static _Atomic uint64_t total, most, charged[TOW_LEDGER_GPUS_MAX];
 
 static int setup(void **state)
 {
     (void)state;
-    tows_ledger_init(&ledger, &total, charged);
+    tows_ledger_init(&ledger, &total, &most, charged);
     return 0;
 }
 
@@ -28,7 +28,7 @@ static int teardown(void **state)
 {
     (void)state;
     tows_ledger_fini(&ledger);
-    total = 0;
+    total = most = 0;
     memset((void *)charged, 0, sizeof charged);
     return 0;
 }
@@ -55,6 +55,7 @@ static void without_a_quota_all_is_counted_and_nothing_refused(void **state)
     tows_ledger_drop(&ledger, 16);
     tows_ledger_drop(&ledger, 32);
     assert_true(total == 0 && charged[0] == 0 && charged[3] == 0);
+    assert_true(most == (UINT64_C(1) << 50) + 100);
 }
 
 static void each_gpu_has_the_quota(void **state)

@@ -3,6 +3,7 @@
 """Quotas of GPU memory: what a session may have is what its program sees, and no way to allocate gets more."""
 
 import contextlib
+import json
 import os
 import pathlib
 import re
@@ -176,6 +177,18 @@ def classes_are_read_again_and_end_nobody():
             t.equal(shown(server)[0], 2048, "what they see without a class")
             t.equal(len(server.status()["sessions"]), 1, "sessions that go on")
         t.wait_until(lambda: re.search("audit.*class small.*its program left", server.log()), 20, "the audit line has the class")
+
+
+@t.test(60)
+def the_audit_line_says_what_a_session_had():
+    with t.Server(f"--gpu-memory={QUOTA}M", "--log-format=json") as server:
+        ask(server, "kinds", QUOTA)
+        ask(server, "over", 7 << 10)
+        t.wait_until(lambda: server.log().count('"area":"audit"') == 2, 20, "audit lines")
+        full, none = [json.loads(line) for line in server.log().splitlines() if '"area":"audit"' in line]
+        t.equal([full[key] for key in ("program", "gpu_memory")], ["quota", QUOTA << 20], "of a program that had all")
+        t.equal(none["gpu_memory"], 0, "of one that was refused")
+        t.check(full["bytes_in"] > 10000 and full["bytes_out"] > 1000 and full["calls"] > 1000, f"{full}")
 
 
 @t.test(60)

@@ -97,6 +97,7 @@ static bool usage_measure(struct tows_worker *worker)
     usage->memory = process.anonymous + memory_without(process.shared, worker->stats->shared);
     usage->host = memory_without(usage->memory, device_memory(worker->stats));
     worker->stats->host = usage->host;
+    usage->most = usage->host > usage->most ? usage->host : usage->most;
     return usage->memory > before + GROWS_MIN || usage->threads > threads + THREADS_MIN / 2;
 }
 

@@ -44,6 +44,7 @@ struct tows_session_stats {
     _Atomic uint64_t used[TOW_STATS_GPUS_MAX];
     /* GPU memory of each GPU that counts against the session's quota: the worker says so. */
     _Atomic uint64_t charged[TOW_STATS_GPUS_MAX];
+    _Atomic uint64_t memory_most; /* that `memory` ever was */
     /* The listener's watchdog counts up; the worker's thread that answers says how far it is. */
     _Atomic uint32_t alive_asked, alive_answered;
     char client[128];   /* written once, before started_ns */

@@ -764,7 +764,7 @@ static CUresult memory_info(size_t *ret_free, size_t *ret_total)
 void tows_account_install(struct tow_driver *driver, struct tows_session_stats *stats)
 {
     account.next = *driver;
-    tows_ledger_init(&account.ledger, &stats->memory, stats->charged);
+    tows_ledger_init(&account.ledger, &stats->memory, &stats->memory_most, stats->charged);
     tows_mappings_init(&account.mappings, block_gone, NULL);
     if (tow_drive(driver, cuDeviceGetCount)(&account.devices) != CUDA_SUCCESS) {
         account.devices = 0;

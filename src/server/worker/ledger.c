@@ -19,10 +19,10 @@ static uint64_t charge_of(uint64_t size)
                : (size + TOW_LEDGER_UNIT - 1) / TOW_LEDGER_UNIT * TOW_LEDGER_UNIT;
 }
 
-void tows_ledger_init(struct tows_ledger *ledger, _Atomic uint64_t *total,
+void tows_ledger_init(struct tows_ledger *ledger, _Atomic uint64_t *total, _Atomic uint64_t *most,
                       _Atomic uint64_t *charged)
 {
-    *ledger = (struct tows_ledger){.total = total, .charged = charged};
+    *ledger = (struct tows_ledger){.total = total, .most = most, .charged = charged};
     tow_mutex_init(&ledger->lock, SERVER_ACCOUNT);
     pthread_cond_init(&ledger->changed, NULL);
 }
@@ -189,7 +189,9 @@ void tows_ledger_book(struct tows_ledger *ledger, const struct tows_ledger_entry
      * table; with one it stays charged for as long as the session lives. */
     if (entry->key != 0 && (ledger->used * 2 < ledger->capacity || table_grow(ledger))) {
         table_insert(ledger, &booked);
-        atomic_fetch_add_explicit(ledger->total, booked.size, memory_order_relaxed);
+        uint64_t total = booked.size + atomic_fetch_add_explicit(ledger->total, booked.size,
+                                                                 memory_order_relaxed);
+        *ledger->most = total > *ledger->most ? total : *ledger->most;
         if (!limited) {
             atomic_fetch_add_explicit(&ledger->charged[device], charge, memory_order_relaxed);
         }

@@ -28,6 +28,7 @@ struct tows_ledger_entry {
 
 struct tows_ledger {
     _Atomic uint64_t *total;   /* borrowed: bytes of all entries */
+    _Atomic uint64_t *most;    /* borrowed: that these ever were */
     _Atomic uint64_t *charged; /* borrowed: of each GPU what counts, with what is reserved */
     _Atomic uint64_t quota;    /* of each GPU; 0: none. Set once, before anything is allocated */
     struct tow_mutex lock;     /* guards all below */
@@ -41,7 +42,7 @@ struct tows_ledger {
 };
 
 /* `charged` has TOW_LEDGER_GPUS_MAX numbers. */
-void tows_ledger_init(struct tows_ledger *ledger, _Atomic uint64_t *total,
+void tows_ledger_init(struct tows_ledger *ledger, _Atomic uint64_t *total, _Atomic uint64_t *most,
                       _Atomic uint64_t *charged);
 void tows_ledger_fini(struct tows_ledger *ledger);
 
