@@ -72,6 +72,13 @@ def what_pools_keep_is_given_back_before_anybody_is_refused():
 
 
 @t.test(60)
+def what_graphs_allocate_counts_for_as_long_as_it_lives():
+    with t.Server(f"--gpu-memory={QUOTA}M") as server:
+        ask(server, "graphs", QUOTA)
+        nothing_is_charged(server)
+
+
+@t.test(60)
 def shared_memory_counts_for_its_maker():
     with t.Server(f"--gpu-memory={QUOTA}M") as server:
         ask(server, "share", QUOTA)

@@ -636,10 +636,22 @@ static CUresult graph_instantiate_with(CUgraphExec *ret, CUgraph graph,
 
 static CUresult exec_destroy(CUgraphExec exec)
 {
+    CUgraphExec name = (CUgraphExec)(uintptr_t)make_key();
+    tows_graph_memory_rename(exec, name);
     CUresult result = tow_drive(&account.next, cuGraphExecDestroy)(exec);
     if (result == CUDA_SUCCESS) {
-        tows_graph_memory_end(exec);
+        tows_graph_memory_end(name);
+    } else {
+        tows_graph_memory_rename(name, exec);
     }
+    return result;
+}
+
+static CUresult graph_launch(CUgraphExec exec, CUstream stream)
+{
+    bool first = tows_graph_memory_launch(exec);
+    CUresult result = tow_drive(&account.next, cuGraphLaunch)(exec, stream);
+    tows_graph_memory_launched(exec, first, result == CUDA_SUCCESS);
     return result;
 }
 
@@ -816,5 +828,6 @@ void tows_account_limit(struct tow_driver *driver, uint64_t quota, const char *f
     tow_driver_set(driver, cuGraphInstantiateWithFlags, graph_instantiate);
     tow_driver_set(driver, cuGraphInstantiateWithParams, graph_instantiate_with);
     tow_driver_set(driver, cuGraphExecDestroy, exec_destroy);
+    tow_driver_set(driver, cuGraphLaunch, graph_launch);
     tow_driver_set(driver, cuCtxSetLimit, set_limit);
 }

@@ -3,12 +3,13 @@
 #include "server/worker/graph_memory.h"
 #include "base/mutex.h"
 #include "gen/graph.h"
+#include "server/worker/ledger.h"
 
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { NESTING_MAX = 32, NODES_MAX = 1 << 20 };
+enum { NESTING_MAX = 32, NODES_MAX = 1 << 20, UNIT = TOW_LEDGER_UNIT };
 
 struct tows_graph_left {
     struct tows_graph_left *next;
@@ -16,7 +17,16 @@ struct tows_graph_left {
     CUdeviceptr address;
     uint64_t size, key;
     int device;
-    bool freed;
+    bool launched; /* so the memory may be there, whatever becomes of the graph */
+    bool freed;    /* since it was launched */
+};
+
+/* What an executable graph frees that others have left. */
+struct tows_graph_frees {
+    struct tows_graph_frees *next;
+    CUgraphExec exec;
+    size_t count;
+    CUdeviceptr addresses[];
 };
 
 /* What one executable graph has inside, on one GPU. */
@@ -31,9 +41,10 @@ static struct {
     const struct tows_graph_memory_ops *ops;
     struct tow_mutex
         lock; /* guards all below; neither the driver nor the account is called in it */
-    struct tows_graph_left *left; /* owned */
-    struct inside *inside;        /* owned */
-    atomic_uint left_count;       /* looked at without the lock */
+    struct tows_graph_left *left;   /* owned */
+    struct inside *inside;          /* owned */
+    struct tows_graph_frees *frees; /* owned */
+    atomic_uint left_count;         /* looked at without the lock */
 } memory = {.lock = TOW_MUTEX(SERVER_GRAPH_MEMORY)};
 
 void tows_graph_memory_begin(const struct tow_driver *driver,
@@ -93,93 +104,106 @@ static void walk_look(struct walk *walk, CUgraphNode node, unsigned depth)
     CUDA_MEM_ALLOC_NODE_PARAMS params;
     CUdeviceptr address = 0;
     CUgraph child = NULL;
-    if (tow_drive(memory.driver, cuGraphNodeGetType)(node, &type) != CUDA_SUCCESS) {
-        return;
-    }
+    CUresult result = tow_drive(memory.driver, cuGraphNodeGetType)(node, &type);
     memset(&params, 0, sizeof params);
-    if (type == CU_GRAPH_NODE_TYPE_MEM_ALLOC &&
-        tow_drive(memory.driver, cuGraphMemAllocNodeGetParams)(node, &params) == CUDA_SUCCESS) {
-        walk_add_allocation(walk, &params);
-    } else if (type == CU_GRAPH_NODE_TYPE_MEM_FREE &&
-               tow_drive(memory.driver, cuGraphMemFreeNodeGetParams)(node, &address) ==
-                   CUDA_SUCCESS) {
-        walk_add_free(walk, address);
-    } else if (type == CU_GRAPH_NODE_TYPE_GRAPH &&
-               tow_drive(memory.driver, cuGraphChildGraphNodeGetGraph)(node, &child) ==
-                   CUDA_SUCCESS) {
-        walk_through(walk, child, depth + 1);
+    if (result == CUDA_SUCCESS && type == CU_GRAPH_NODE_TYPE_MEM_ALLOC) {
+        result = tow_drive(memory.driver, cuGraphMemAllocNodeGetParams)(node, &params);
+        if (result == CUDA_SUCCESS) {
+            walk_add_allocation(walk, &params);
+        }
+    } else if (result == CUDA_SUCCESS && type == CU_GRAPH_NODE_TYPE_MEM_FREE) {
+        result = tow_drive(memory.driver, cuGraphMemFreeNodeGetParams)(node, &address);
+        if (result == CUDA_SUCCESS) {
+            walk_add_free(walk, address);
+        }
+    } else if (result == CUDA_SUCCESS && type == CU_GRAPH_NODE_TYPE_GRAPH) {
+        result = tow_drive(memory.driver, cuGraphChildGraphNodeGetGraph)(node, &child);
+        if (result == CUDA_SUCCESS) {
+            walk_through(walk, child, depth + 1);
+        }
     }
+    walk->failed |= result != CUDA_SUCCESS;
 }
 
+/* What is not looked through may hold anything: the graph is refused. What is no graph at all the
+ * driver will refuse, and say why. */
 static void walk_through(struct walk *walk, CUgraph graph, unsigned depth)
 {
     size_t count = 0;
-    if (depth >= NESTING_MAX ||
-        tow_drive(memory.driver, cuGraphGetNodes)(graph, NULL, &count) != CUDA_SUCCESS ||
-        count == 0 || count > NODES_MAX) {
+    if (tow_drive(memory.driver, cuGraphGetNodes)(graph, NULL, &count) != CUDA_SUCCESS ||
+        depth >= NESTING_MAX || count > NODES_MAX) {
+        walk->failed |= depth > 0 || count > 0;
         return;
     }
-    CUgraphNode *nodes = calloc(count, sizeof *nodes);
-    walk->failed |= nodes == NULL;
-    if (nodes != NULL &&
-        tow_drive(memory.driver, cuGraphGetNodes)(graph, nodes, &count) == CUDA_SUCCESS) {
-        for (size_t i = 0; i < count && !walk->failed; i++) {
-            walk_look(walk, nodes[i], depth);
-        }
+    CUgraphNode *nodes = count > 0 ? calloc(count, sizeof *nodes) : NULL;
+    walk->failed |= count > 0 && (nodes == NULL || tow_drive(memory.driver, cuGraphGetNodes)(
+                                                       graph, nodes, &count) != CUDA_SUCCESS);
+    for (size_t i = 0; i < count && !walk->failed; i++) {
+        walk_look(walk, nodes[i], depth);
     }
     free(nodes);
 }
 
+static int compare_addresses(const void *one, const void *other)
+{
+    const CUdeviceptr *a = one, *b = other;
+    return (*a > *b) - (*a < *b);
+}
+
+/* They are sorted. */
 static bool walk_frees(const struct walk *walk, CUdeviceptr address)
 {
-    for (size_t i = 0; i < walk->free_count; i++) {
-        if (walk->frees[i] == address) {
-            return true;
-        }
-    }
-    return false;
+    return walk->free_count > 0 && bsearch(&address, walk->frees, walk->free_count,
+                                           sizeof *walk->frees, compare_addresses) != NULL;
 }
 
 /* ---- reserving ---- */
 
-static void give_all_back(struct tows_graph_charge *charge)
+/* As the ledger rounds: so the parts are booked one by one, and make up what was reserved. */
+static uint64_t in_units(uint64_t size)
 {
-    for (int i = 0; i < TOW_GRAPH_MEMORY_GPUS; i++) {
-        if (charge->inside[i] != 0) {
-            memory.ops->give_back(i, charge->inside[i]);
-        }
-    }
+    return size > UINT64_MAX - UNIT ? UINT64_MAX : (size + UNIT - 1) / UNIT * UNIT;
+}
+
+static void free_charge(struct tows_graph_charge *charge)
+{
     while (charge->left != NULL) {
         struct tows_graph_left *one = charge->left;
         charge->left = one->next;
-        memory.ops->give_back(one->device, one->size);
         free(one);
     }
+    free(charge->frees);
+    charge->frees = NULL;
 }
 
-/* Takes the walk's allocations. */
+/* Takes the walk's allocations. All of a GPU is reserved at once: who waited for another
+ * reservation with one of its own would wait for itself. */
 static bool reserve_all(struct walk *walk, struct tows_graph_charge *charge)
 {
-    uint64_t inside[TOW_GRAPH_MEMORY_GPUS] = {0};
     bool fits = !walk->failed;
+    uint64_t sums[TOW_GRAPH_MEMORY_GPUS] = {0};
     while (walk->allocations != NULL) {
         struct tows_graph_left *one = walk->allocations;
         walk->allocations = one->next;
-        uint64_t *sum = &inside[one->device];
-        if (fits && walk_frees(walk, one->address)) {
-            fits = !__builtin_add_overflow(*sum, one->size, sum);
-        } else if (fits && memory.ops->reserve(one->device, one->size)) {
+        one->size = in_units(one->size);
+        fits = fits && !__builtin_add_overflow(sums[one->device], one->size, &sums[one->device]);
+        if (walk_frees(walk, one->address)) {
+            charge->inside[one->device] += one->size; /* no more than the sum */
+            free(one);
+        } else {
             one->next = charge->left;
             charge->left = one;
-            continue;
-        } else {
-            fits = false;
         }
-        free(one);
     }
-    for (int i = 0; i < TOW_GRAPH_MEMORY_GPUS && fits; i++) {
-        fits = inside[i] == 0 || memory.ops->reserve(i, inside[i]);
-        charge->inside[i] = fits ? inside[i] : 0;
+    int reserved = 0;
+    while (fits && reserved < TOW_GRAPH_MEMORY_GPUS) {
+        fits = sums[reserved] == 0 || memory.ops->reserve(reserved, sums[reserved]);
+        reserved += fits;
+    }
+    for (int i = 0; i < reserved && !fits; i++) {
+        if (sums[i] != 0) {
+            memory.ops->give_back(i, sums[i]);
+        }
     }
     return fits;
 }
@@ -189,16 +213,36 @@ bool tows_graph_memory_reserve(CUgraph graph, struct tows_graph_charge *ret_char
     struct walk walk = {0};
     memset(ret_charge, 0, sizeof *ret_charge);
     walk_through(&walk, graph, 0);
-    /* What other graphs have left, this one will free. */
-    for (size_t i = 0; i < walk.free_count; i++) {
-        tows_graph_memory_freed(walk.frees[i]);
+    if (walk.free_count > 0) {
+        size_t size = walk.free_count * sizeof *walk.frees;
+        struct tows_graph_frees *frees = malloc(sizeof *frees + size);
+        qsort(walk.frees, walk.free_count, sizeof *walk.frees, compare_addresses);
+        walk.failed |= frees == NULL;
+        if (frees != NULL) {
+            *frees = (struct tows_graph_frees){.count = walk.free_count};
+            memcpy(frees->addresses, walk.frees, size);
+            ret_charge->frees = frees;
+        }
     }
     bool fits = reserve_all(&walk, ret_charge);
     free(walk.frees);
     if (!fits) {
-        give_all_back(ret_charge);
+        free_charge(ret_charge);
     }
     return fits;
+}
+
+static void give_all_back(struct tows_graph_charge *charge)
+{
+    for (const struct tows_graph_left *one = charge->left; one != NULL; one = one->next) {
+        charge->inside[one->device] += one->size;
+    }
+    for (int i = 0; i < TOW_GRAPH_MEMORY_GPUS; i++) {
+        if (charge->inside[i] != 0) {
+            memory.ops->give_back(i, charge->inside[i]);
+        }
+    }
+    free_charge(charge);
 }
 
 void tows_graph_memory_confirm(struct tows_graph_charge *charge, CUgraphExec exec)
@@ -218,20 +262,46 @@ void tows_graph_memory_confirm(struct tows_graph_charge *charge, CUgraphExec exe
             tow_mutex_unlock(&memory.lock);
         }
     }
+    for (struct tows_graph_left *one = charge->left; one != NULL; one = one->next) {
+        one->exec = exec;
+        one->key = memory.ops->book(one->device, one->size);
+    }
+    tow_mutex_lock(&memory.lock);
     while (charge->left != NULL) {
         struct tows_graph_left *one = charge->left;
         charge->left = one->next;
-        one->exec = exec;
-        one->key = memory.ops->book(one->device, one->size);
-        tow_mutex_lock(&memory.lock);
         one->next = memory.left;
         memory.left = one;
         atomic_fetch_add(&memory.left_count, 1);
-        tow_mutex_unlock(&memory.lock);
     }
+    if (charge->frees != NULL) {
+        charge->frees->exec = exec;
+        charge->frees->next = memory.frees;
+        memory.frees = charge->frees;
+        charge->frees = NULL;
+    }
+    tow_mutex_unlock(&memory.lock);
 }
 
-/* ---- the end ---- */
+/* ---- launching ---- */
+
+bool tows_graph_memory_launch(CUgraphExec exec)
+{
+    bool first = false;
+    if (atomic_load_explicit(&memory.left_count, memory_order_relaxed) == 0) {
+        return false;
+    }
+    tow_mutex_lock(&memory.lock);
+    for (struct tows_graph_left *one = memory.left; one != NULL; one = one->next) {
+        if (one->exec == exec) {
+            first |= !one->launched;
+            one->launched = true;
+            one->freed = false;
+        }
+    }
+    tow_mutex_unlock(&memory.lock);
+    return first;
+}
 
 /* With the lock held: takes those out that nobody has any more. */
 static struct tows_graph_left *take_gone(void)
@@ -239,7 +309,7 @@ static struct tows_graph_left *take_gone(void)
     struct tows_graph_left *gone = NULL, **at = &memory.left;
     while (*at != NULL) {
         struct tows_graph_left *one = *at;
-        if (one->exec == NULL && one->freed) {
+        if (one->exec == NULL && (one->freed || !one->launched)) {
             *at = one->next;
             one->next = gone;
             gone = one;
@@ -261,6 +331,46 @@ static void drop_gone(struct tows_graph_left *gone)
     }
 }
 
+void tows_graph_memory_launched(CUgraphExec exec, bool first, bool well)
+{
+    if (atomic_load_explicit(&memory.left_count, memory_order_relaxed) == 0) {
+        return;
+    }
+    tow_mutex_lock(&memory.lock);
+    for (struct tows_graph_left *one = memory.left; one != NULL && !well && first;
+         one = one->next) {
+        one->launched &= one->exec != exec;
+    }
+    const struct tows_graph_frees *frees = well ? memory.frees : NULL;
+    while (frees != NULL && frees->exec != exec) {
+        frees = frees->next;
+    }
+    for (struct tows_graph_left *one = memory.left; frees != NULL && one != NULL; one = one->next) {
+        one->freed |= one->exec != exec && bsearch(&one->address, frees->addresses, frees->count,
+                                                   sizeof one->address, compare_addresses) != NULL;
+    }
+    struct tows_graph_left *gone = take_gone();
+    tow_mutex_unlock(&memory.lock);
+    drop_gone(gone);
+}
+
+/* ---- the end ---- */
+
+void tows_graph_memory_rename(CUgraphExec from, CUgraphExec to)
+{
+    tow_mutex_lock(&memory.lock);
+    for (struct inside *one = memory.inside; one != NULL; one = one->next) {
+        one->exec = one->exec == from ? to : one->exec;
+    }
+    for (struct tows_graph_left *one = memory.left; one != NULL; one = one->next) {
+        one->exec = one->exec == from ? to : one->exec;
+    }
+    for (struct tows_graph_frees *one = memory.frees; one != NULL; one = one->next) {
+        one->exec = one->exec == from ? to : one->exec;
+    }
+    tow_mutex_unlock(&memory.lock);
+}
+
 void tows_graph_memory_end(CUgraphExec exec)
 {
     struct inside *ended = NULL;
@@ -271,6 +381,15 @@ void tows_graph_memory_end(CUgraphExec exec)
             *at = one->next;
             one->next = ended;
             ended = one;
+        } else {
+            at = &one->next;
+        }
+    }
+    for (struct tows_graph_frees **at = &memory.frees; *at != NULL;) {
+        struct tows_graph_frees *one = *at;
+        if (one->exec == exec) {
+            *at = one->next;
+            free(one);
         } else {
             at = &one->next;
         }

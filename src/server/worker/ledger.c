@@ -95,6 +95,9 @@ static void table_remove(struct tows_ledger *ledger, size_t at)
     atomic_fetch_sub_explicit(ledger->total, gone->size, memory_order_relaxed);
     atomic_fetch_sub_explicit(&ledger->charged[device], charge, memory_order_relaxed);
     ledger->pooled[device] -= gone->pooled ? charge : 0;
+    if (ledger->quota != 0) {
+        pthread_cond_broadcast(&ledger->changed);
+    }
     ledger->entries[at].key = 0;
     ledger->used--;
     for (size_t i = (at + 1) & mask; ledger->entries[i].key != 0; i = (i + 1) & mask) {
@@ -191,7 +194,9 @@ void tows_ledger_book(struct tows_ledger *ledger, const struct tows_ledger_entry
         table_insert(ledger, &booked);
         uint64_t total = booked.size + atomic_fetch_add_explicit(ledger->total, booked.size,
                                                                  memory_order_relaxed);
-        *ledger->most = total > *ledger->most ? total : *ledger->most;
+        if (total > atomic_load_explicit(ledger->most, memory_order_relaxed)) {
+            atomic_store_explicit(ledger->most, total, memory_order_relaxed);
+        }
         if (!limited) {
             atomic_fetch_add_explicit(&ledger->charged[device], charge, memory_order_relaxed);
         }

@@ -32,7 +32,7 @@ struct tows_ledger {
     _Atomic uint64_t *charged; /* borrowed: of each GPU what counts, with what is reserved */
     _Atomic uint64_t quota;    /* of each GPU; 0: none. Set once, before anything is allocated */
     struct tow_mutex lock;     /* guards all below */
-    pthread_cond_t changed;    /* a reservation was booked or given back */
+    pthread_cond_t changed;    /* a reservation was booked or given back, or memory freed */
     struct tows_ledger_entry *entries; /* owned; open addressing */
     size_t capacity;                   /* a power of two */
     size_t used;

@@ -7,6 +7,7 @@
  *     quota total          says what the driver and NVML show, in MiB
  *     quota hold MIB       takes that much, says what NVML shows, and waits for the end of stdin
  *     quota over MIB       takes that much, which is too much; what it then prints is the error
+ *     quota graphs MIB     what graphs allocate counts for as long as it lives
  *     quota share MIB      another process uses memory of this one by a handle of cuIpc
  */
 #include <dlfcn.h>
@@ -472,6 +473,72 @@ static void trim(size_t quota)
     give_to_pool(&part);
 }
 
+/* ---- graphs ---- */
+
+static CUgraph allocating(size_t size, unsigned count, CUdeviceptr *ret)
+{
+    CUDA_MEM_ALLOC_NODE_PARAMS params;
+    CUgraph graph;
+    CUgraphNode node;
+    memset(&params, 0, sizeof params);
+    params.poolProps.allocType = CU_MEM_ALLOCATION_TYPE_PINNED;
+    params.poolProps.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
+    params.bytesize = size;
+    CHECK(cuGraphCreate(&graph, 0));
+    for (unsigned i = 0; i < count; i++) {
+        CHECK(cuGraphAddMemAllocNode(&node, graph, NULL, 0, &params));
+        *ret = params.dptr;
+    }
+    return graph;
+}
+
+static void launch(CUgraphExec exec)
+{
+    CHECK(cuGraphLaunch(exec, NULL));
+    CHECK(cuStreamSynchronize(NULL));
+}
+
+static void run_graphs(size_t quota)
+{
+    CUgraphExec exec, freeing;
+    CUgraphNode node;
+    CUdeviceptr at;
+    begin();
+    /* Two that do not fit together: the first must not wait for itself. */
+    CUgraph graph = allocating(quota / 4 * 3, 2, &at);
+    CUresult result = cuGraphInstantiate(&exec, graph, 0);
+    expect(result == CUDA_ERROR_OUT_OF_MEMORY, "two of three quarters", result,
+           CUDA_ERROR_OUT_OF_MEMORY);
+    CHECK(cuGraphDestroy(graph));
+    expect(left() == quota, "left after a refusal", left(), quota);
+    /* What was never launched is not there. */
+    graph = allocating(quota / 4, 2, &at);
+    CHECK(cuGraphInstantiate(&exec, graph, 0));
+    CHECK(cuGraphDestroy(graph));
+    expect(left() == quota / 2, "left beside a graph", left(), quota / 2);
+    CHECK(cuGraphExecDestroy(exec));
+    expect(left() == quota, "left after one that was not launched", left(), quota);
+    /* A graph that would free it does not until it is launched. */
+    graph = allocating(quota, 1, &at);
+    CHECK(cuGraphInstantiate(&exec, graph, 0));
+    launch(exec);
+    CUgraph other;
+    CHECK(cuGraphCreate(&other, 0));
+    CHECK(cuGraphAddMemFreeNode(&node, other, NULL, 0, at));
+    CHECK(cuGraphInstantiate(&freeing, other, 0));
+    /* Freed, and allocated once more. */
+    launch(freeing);
+    launch(exec);
+    CHECK(cuGraphExecDestroy(exec));
+    expect(left() == 0, "left beside what a graph has left", left(), 0);
+    launch(freeing);
+    expect(left() == quota, "left after another graph has freed it", left(), quota);
+    CHECK(cuGraphExecDestroy(freeing));
+    CHECK(cuGraphDestroy(other));
+    CHECK(cuGraphDestroy(graph));
+    expect(left() == quota, "left after the graphs", left(), quota);
+}
+
 /* ---- what is shown ---- */
 
 struct nvml_memory {
@@ -561,6 +628,8 @@ int main(int argc, char **argv)
         run_threads(size);
     } else if (strcmp(what, "trim") == 0) {
         trim(size);
+    } else if (strcmp(what, "graphs") == 0) {
+        run_graphs(size);
     } else if (strcmp(what, "share") == 0) {
         share(size);
     } else if (strcmp(what, "total") == 0) {
