@@ -181,6 +181,11 @@ static void note_gone(void *user, uint64_t key)
     gone[gone_count++] = key;
 }
 
+static void unmap_now(struct tows_mappings *mappings, uint64_t base, uint64_t size)
+{
+    tows_mappings_unmapped(mappings, base, size, tows_mappings_unmap(mappings, base, size), true);
+}
+
 static void memory_lives_while_a_handle_or_an_address_leads_to_it(void **state)
 {
     (void)state;
@@ -198,25 +203,40 @@ static void memory_lives_while_a_handle_or_an_address_leads_to_it(void **state)
     tows_mappings_undo(&mappings, 0x2000, 100);
     tows_mappings_release(&mappings, 100);
     assert_int_equal(gone_count, 0);
-    tows_mappings_unmap(&mappings, 0x1000, 0x2000);
+    uint64_t failing = tows_mappings_unmap(&mappings, 0x1000, 0x2000);
+    assert_null(tows_mappings_hold(&mappings, 0x1000)); /* it is being unmapped */
+    tows_mappings_unmapped(&mappings, 0x1000, 0x2000, failing, false);
+    assert_int_equal(gone_count, 0);
+    uint64_t unmapping = tows_mappings_unmap(&mappings, 0x1000, 0x2000);
+    /* Others map there before this one has heard from the driver. */
+    assert_true(tows_mappings_create(&mappings, 500, 4));
+    assert_true(tows_mappings_map(&mappings, 0x1000, 0x1000, 500));
+    tows_mappings_release(&mappings, 500);
+    tows_mappings_unmapped(&mappings, 0x1000, 0x2000, unmapping, true);
     assert_int_equal(gone_count, 1);
     assert_int_equal(gone[0], 2);
-    tows_mappings_hold(&mappings, 0x3fff, 200);
-    tows_mappings_hold(&mappings, 0x4000, 300);
-    tows_mappings_unmap(&mappings, 0x3000, 0x1000);
-    assert_int_equal(gone_count, 1);
-    tows_mappings_release(&mappings, 300);
-    assert_int_equal(gone_count, 1);
-    tows_mappings_release(&mappings, 200);
+    unmap_now(&mappings, 0x1000, 0x1000);
     assert_int_equal(gone_count, 2);
-    assert_int_equal(gone[1], 1);
+    assert_int_equal(gone[1], 4);
+    const uint64_t handle = 200;
+    struct tows_block *held = tows_mappings_hold(&mappings, 0x3fff);
+    assert_non_null(held);
+    assert_null(tows_mappings_hold(&mappings, 0x4000));
+    unmap_now(&mappings, 0x3000, 0x1000);
+    assert_int_equal(gone_count, 2); /* the driver has not answered yet */
+    tows_mappings_held(&mappings, held, &handle);
+    tows_mappings_release(&mappings, 300);
+    assert_int_equal(gone_count, 2);
+    tows_mappings_release(&mappings, 200);
+    assert_int_equal(gone_count, 3);
+    assert_int_equal(gone[2], 1);
     /* One that arrays have does not go. */
     assert_true(tows_mappings_create(&mappings, 400, 3));
     tows_mappings_keep(&mappings, 400);
     tows_mappings_release(&mappings, 400);
-    assert_int_equal(gone_count, 2);
+    assert_int_equal(gone_count, 3);
     assert_true(tows_mappings_map(&mappings, 0x9000, 0x1000, 999)); /* another session's */
-    tows_mappings_unmap(&mappings, 0x9000, 0x1000);
+    unmap_now(&mappings, 0x9000, 0x1000);
     tows_mappings_fini(&mappings);
 }
 

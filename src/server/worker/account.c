@@ -54,11 +54,17 @@ static struct {
 
 /* ---- what all of them do ---- */
 
-/* Of the current context. */
+static bool is_limited(void)
+{
+    return atomic_load_explicit(&account.ledger.quota, memory_order_relaxed) != 0;
+}
+
+/* Of the current context. Where there is no quota nobody asks what each GPU has. */
 static int current_device(void)
 {
     CUdevice device = 0;
-    if (account.devices > 1 && tow_drive(&account.next, cuCtxGetDevice)(&device) != CUDA_SUCCESS) {
+    if (account.devices > 1 && is_limited() &&
+        tow_drive(&account.next, cuCtxGetDevice)(&device) != CUDA_SUCCESS) {
         return 0; /* the driver will say what is wrong */
     }
     return (int)device;
@@ -144,10 +150,10 @@ static void account_book(uint64_t key, int device, uint64_t size, bool pooled, C
 
 /* After the driver was asked: what it gave is booked. */
 static CUresult account_confirm(CUresult result, uint64_t key, int device, uint64_t size,
-                                CUcontext context)
+                                bool of_context)
 {
     if (result == CUDA_SUCCESS) {
-        account_book(key, device, size, false, context);
+        account_book(key, device, size, false, of_context ? current_context() : NULL);
     } else if (device != NOWHERE) {
         tows_ledger_give_back(&account.ledger, (unsigned)device, size);
     }
@@ -173,8 +179,7 @@ static CUresult account_alloc(CUdeviceptr *ret, size_t size)
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
     CUresult result = tow_drive(&account.next, cuMemAlloc_v2)(ret, size);
-    return account_confirm(result, result == CUDA_SUCCESS ? *ret : 0, device, size,
-                           current_context());
+    return account_confirm(result, result == CUDA_SUCCESS ? *ret : 0, device, size, true);
 }
 
 /* How long a row is the driver alone knows: it allocates, and what is too much goes back. */
@@ -210,8 +215,7 @@ static CUresult alloc_managed(CUdeviceptr *ret, size_t size, unsigned int flags)
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
     CUresult result = tow_drive(&account.next, cuMemAllocManaged)(ret, size, flags);
-    return account_confirm(result, result == CUDA_SUCCESS ? *ret : 0, device, size,
-                           current_context());
+    return account_confirm(result, result == CUDA_SUCCESS ? *ret : 0, device, size, true);
 }
 
 static CUresult free_now(CUdeviceptr at)
@@ -341,6 +345,8 @@ static void block_gone(void *user, uint64_t key)
     account_drop(key);
 }
 
+/* Without a quota a handle is all that counts: memory that is mapped and has none is only a wrong
+ * number in a table. */
 static CUresult account_create(CUmemGenericAllocationHandle *ret, size_t size,
                                const CUmemAllocationProp *prop, unsigned long long flags)
 {
@@ -351,28 +357,39 @@ static CUresult account_create(CUmemGenericAllocationHandle *ret, size_t size,
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
     CUresult result = tow_drive(&account.next, cuMemCreate)(ret, size, prop, flags);
-    uint64_t key = make_key();
-    if (result == CUDA_SUCCESS && !tows_mappings_create(&account.mappings, *ret, key)) {
-        tow_drive(&account.next, cuMemRelease)(*ret);
-        result = CUDA_ERROR_OUT_OF_MEMORY;
+    uint64_t key = result == CUDA_SUCCESS ? *ret : 0;
+    if (result == CUDA_SUCCESS && is_limited()) {
+        key = make_key();
+        if (!tows_mappings_create(&account.mappings, *ret, key)) {
+            tow_drive(&account.next, cuMemRelease)(*ret);
+            result = CUDA_ERROR_OUT_OF_MEMORY;
+        }
     }
-    return account_confirm(result, key, device, size, NULL);
+    return account_confirm(result, key, device, size, false);
 }
 
 static CUresult account_release(CUmemGenericAllocationHandle handle)
 {
-    tows_mappings_release(&account.mappings, handle);
-    return tow_drive(&account.next, cuMemRelease)(handle);
+    if (is_limited()) {
+        tows_mappings_release(&account.mappings, handle);
+        return tow_drive(&account.next, cuMemRelease)(handle);
+    }
+    CUresult result = tow_drive(&account.next, cuMemRelease)(handle);
+    if (result == CUDA_SUCCESS) {
+        account_drop(handle);
+    }
+    return result;
 }
 
 static CUresult account_map(CUdeviceptr at, size_t size, size_t offset,
                             CUmemGenericAllocationHandle handle, unsigned long long flags)
 {
-    if (!tows_mappings_map(&account.mappings, at, size, handle)) {
+    bool limited = is_limited();
+    if (limited && !tows_mappings_map(&account.mappings, at, size, handle)) {
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
     CUresult result = tow_drive(&account.next, cuMemMap)(at, size, offset, handle, flags);
-    if (result != CUDA_SUCCESS) {
+    if (limited && result != CUDA_SUCCESS) {
         tows_mappings_undo(&account.mappings, at, handle);
     }
     return result;
@@ -380,19 +397,22 @@ static CUresult account_map(CUdeviceptr at, size_t size, size_t offset,
 
 static CUresult account_unmap(CUdeviceptr at, size_t size)
 {
-    CUresult result = tow_drive(&account.next, cuMemUnmap)(at, size);
-    if (result == CUDA_SUCCESS) {
-        tows_mappings_unmap(&account.mappings, at, size);
+    if (!is_limited()) {
+        return tow_drive(&account.next, cuMemUnmap)(at, size);
     }
+    uint64_t unmapping = tows_mappings_unmap(&account.mappings, at, size);
+    CUresult result = tow_drive(&account.next, cuMemUnmap)(at, size);
+    tows_mappings_unmapped(&account.mappings, at, size, unmapping, result == CUDA_SUCCESS);
     return result;
 }
 
 static CUresult account_retain(CUmemGenericAllocationHandle *ret, void *address)
 {
+    struct tows_block *block =
+        is_limited() ? tows_mappings_hold(&account.mappings, (uintptr_t)address) : NULL;
     CUresult result = tow_drive(&account.next, cuMemRetainAllocationHandle)(ret, address);
-    if (result == CUDA_SUCCESS) {
-        tows_mappings_hold(&account.mappings, (uintptr_t)address, *ret);
-    }
+    const uint64_t handle = result == CUDA_SUCCESS ? *ret : 0;
+    tows_mappings_held(&account.mappings, block, result == CUDA_SUCCESS ? &handle : NULL);
     return result;
 }
 
@@ -400,7 +420,7 @@ static CUresult account_retain(CUmemGenericAllocationHandle *ret, void *address)
  * the session's end. */
 static CUresult account_map_arrays(CUarrayMapInfo *infos, unsigned int count, CUstream stream)
 {
-    for (unsigned i = 0; infos != NULL && i < count; i++) {
+    for (unsigned i = 0; is_limited() && infos != NULL && i < count; i++) {
         if (infos[i].memOperationType == CU_MEM_OPERATION_TYPE_MAP) {
             tows_mappings_keep(&account.mappings, infos[i].memHandle.memHandle);
         }
@@ -511,7 +531,7 @@ static CUresult array_create_3d(CUarray *ret, const CUDA_ARRAY3D_DESCRIPTOR *wha
     }
     CUresult result = tow_drive(&account.next, cuArray3DCreate_v2)(ret, what);
     return account_confirm(result, result == CUDA_SUCCESS ? (uintptr_t)*ret : 0, device, size,
-                           current_context());
+                           true);
 }
 
 static CUresult array_create(CUarray *ret, const CUDA_ARRAY_DESCRIPTOR *what)
@@ -527,7 +547,7 @@ static CUresult array_create(CUarray *ret, const CUDA_ARRAY_DESCRIPTOR *what)
     }
     CUresult result = tow_drive(&account.next, cuArrayCreate_v2)(ret, what);
     return account_confirm(result, result == CUDA_SUCCESS ? (uintptr_t)*ret : 0, device, size,
-                           current_context());
+                           true);
 }
 
 static CUresult array_destroy(CUarray array)
@@ -549,7 +569,7 @@ static CUresult mipmapped_create(CUmipmappedArray *ret, const CUDA_ARRAY3D_DESCR
     }
     CUresult result = tow_drive(&account.next, cuMipmappedArrayCreate)(ret, what, levels);
     return account_confirm(result, result == CUDA_SUCCESS ? (uintptr_t)*ret : 0, device, size,
-                           current_context());
+                           true);
 }
 
 static CUresult mipmapped_destroy(CUmipmappedArray array)
@@ -574,7 +594,7 @@ static CUresult module_load(CUmodule *ret, const void *image, unsigned int count
     CUresult result =
         tow_drive(&account.next, cuModuleLoadDataEx)(ret, image, count, options, values);
     return account_confirm(result, result == CUDA_SUCCESS ? (uintptr_t)*ret : 0, device, size,
-                           current_context());
+                           true);
 }
 
 static CUresult module_unload(CUmodule module)
@@ -597,7 +617,7 @@ static CUresult library_load(CUlibrary *ret, const void *image, CUjit_option *ji
     }
     CUresult result = tow_drive(&account.next, cuLibraryLoadData)(
         ret, image, jit, values, count, options, option_values, option_count);
-    return account_confirm(result, result == CUDA_SUCCESS ? (uintptr_t)*ret : 0, 0, size, NULL);
+    return account_confirm(result, result == CUDA_SUCCESS ? (uintptr_t)*ret : 0, 0, size, false);
 }
 
 static CUresult library_unload(CUlibrary library)
@@ -695,7 +715,7 @@ static CUresult set_limit(CUlimit limit, size_t value)
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
     result = tow_drive(&account.next, cuCtxSetLimit)(limit, value);
-    return account_confirm(result, make_key(), device, value - before, context);
+    return account_confirm(result, make_key(), device, value - before, true);
 }
 
 static CUresult primary_retain(CUcontext *ret, CUdevice device)
