@@ -3,6 +3,7 @@
  */
 #include "cmocka_all.h"
 
+#include <elf.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <string.h>
@@ -260,6 +261,15 @@ static void variables_are_added_up(void **state)
         {".entry f() { ld.global.u32 %r1, [a]; st.global.v4.u32 [a], {%r1,%r1,%r1,%r1}; }", 0},
         {".global .b8 a[0x10000];", 0x10000},
         {".global .b64 a[4294967295][4294967295][4294967295];", UINT64_MAX},
+        {".global .b8 a[1<<30];", UINT64_MAX},
+        {".global .b8 a[1024*1048576];", UINT64_MAX},
+        {".global .b8 a[(4)];", UINT64_MAX},
+        {".global .b8 a[0b100000000000000000000];", 1 << 20},
+        {".global .b8 a[000000000000000000000000000000000000000100];", 64},
+        {".global .b8 a[64U], b[ 1 ];", 65},
+        {".global .b8 a[99999999999999999999999];", UINT64_MAX},
+        {".global .b8 a[12x];", UINT64_MAX},
+        {".entry f(.param .u64 .ptr .global .align 8 a, .param .b8 b[64]) { ret; }", 0},
         {".global .u32 a", 4},
         {".global", 0},
         {".file 1 \"a .global .u32 b;\"\n.global .bf16 a;", 2},
@@ -276,6 +286,50 @@ static void variables_are_added_up(void **state)
     }
 }
 
+/* Three sections that look alike to the loader, and their names. */
+static void make_cubin(uint8_t *bytes, bool extended)
+{
+    static const char names[] = "\0.nv.global\0.nv.global.init\0.nv.shared.f\0.nv.globals";
+    static const struct {
+        uint32_t name;
+        uint64_t size, flags;
+    } parts[] = {{1, 1000, SHF_ALLOC | SHF_WRITE},
+                 {12, 100, 0},
+                 {28, 70000, SHF_ALLOC | SHF_WRITE},
+                 {41, 9000, SHF_ALLOC | SHF_WRITE}};
+    enum { PARTS = sizeof parts / sizeof *parts, SECTIONS = PARTS + 2 };
+    Elf64_Shdr sections[SECTIONS] = {{0}};
+    Elf64_Ehdr head = {.e_ident = {0x7f, 'E', 'L', 'F', ELFCLASS64, ELFDATA2LSB, 1},
+                       .e_machine = 190,
+                       .e_shoff = sizeof head,
+                       .e_shentsize = sizeof *sections,
+                       .e_shnum = extended ? 0 : SECTIONS,
+                       .e_shstrndx = extended ? SHN_XINDEX : SECTIONS - 1};
+    for (size_t i = 0; i < PARTS; i++) {
+        sections[i + 1] = (Elf64_Shdr){.sh_name = parts[i].name,
+                                       .sh_type = SHT_NOBITS,
+                                       .sh_flags = parts[i].flags,
+                                       .sh_size = parts[i].size};
+    }
+    sections[0].sh_size = extended ? SECTIONS : 0;
+    sections[0].sh_link = extended ? SECTIONS - 1 : 0;
+    sections[SECTIONS - 1] = (Elf64_Shdr){
+        .sh_type = SHT_STRTAB, .sh_offset = sizeof head + sizeof sections, .sh_size = sizeof names};
+    memcpy(bytes, &head, sizeof head);
+    memcpy(bytes + sizeof head, sections, sizeof sections);
+    memcpy(bytes + sizeof head + sizeof sections, names, sizeof names);
+}
+
+static void cubins_say_it_by_names_of_sections(void **state)
+{
+    uint8_t bytes[1024];
+    (void)state;
+    make_cubin(bytes, false);
+    assert_int_equal(tows_image_globals(bytes, 9), 1100);
+    make_cubin(bytes, true);
+    assert_int_equal(tows_image_globals(bytes, 9), 1100);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -289,6 +343,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(threads_at_the_limit_never_pass_it, setup, teardown),
         cmocka_unit_test(memory_lives_while_a_handle_or_an_address_leads_to_it),
         cmocka_unit_test(variables_are_added_up),
+        cmocka_unit_test(cubins_say_it_by_names_of_sections),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

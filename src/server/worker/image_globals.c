@@ -109,19 +109,31 @@ static unsigned read_type(const struct text *token, bool *ret_vector)
     return bits / 8;
 }
 
-/* What stands behind "NAME[" up to the bracket: a number, or (no length) 0. */
+/* "4096", "0x1000", "0b11", "010" and "4096U"; else UINT64_MAX. */
+static uint64_t read_number(const struct text *token)
+{
+    char digits[80];
+    size_t length = (size_t)(token->end - token->at);
+    length -= length > 1 && token->end[-1] == 'U';
+    if (length >= sizeof digits || !isdigit((unsigned char)*token->at)) {
+        return UINT64_MAX;
+    }
+    memcpy(digits, token->at, length);
+    digits[length] = '\0';
+    bool binary = digits[0] == '0' && (digits[1] == 'b' || digits[1] == 'B');
+    char *end;
+    uint64_t value = strtoull(digits + (binary ? 2 : 0), &end, binary ? 2 : 0);
+    return *end == '\0' ? value : UINT64_MAX;
+}
+
+/* What stands behind "NAME[" up to the bracket: a number, or (no length) 0. What has to be
+ * computed is as large as can be. */
 static uint64_t read_dimension(struct text *text)
 {
     struct text token;
     uint64_t value = 0;
-    while (next_token(text, &token) && !is_token(&token, "]")) {
-        char digits[32];
-        size_t length = (size_t)(token.end - token.at);
-        if (length < sizeof digits && isdigit((unsigned char)*token.at)) {
-            memcpy(digits, token.at, length);
-            digits[length] = '\0';
-            value = strtoull(digits, NULL, 0);
-        }
+    for (unsigned i = 0; next_token(text, &token) && !is_token(&token, "]"); i++) {
+        value = i == 0 ? read_number(&token) : UINT64_MAX;
     }
     return value;
 }
@@ -190,36 +202,72 @@ static uint64_t globals_of_ptx(const char *bytes, size_t size)
 {
     struct text text = {bytes, bytes + strnlen(bytes, size)}, token;
     uint64_t sum = 0;
-    bool elsewhere = false; /* another module has it */
+    bool elsewhere = false; /* another module has it, or it is what a parameter points to */
     while (next_token(&text, &token)) {
         if (is_token(&token, ".global") && !elsewhere) {
             sum = sum_up(sum, read_declarations(&text));
         }
-        elsewhere = is_token(&token, ".extern");
+        elsewhere = is_token(&token, ".extern") || is_token(&token, ".ptr");
     }
     return sum;
 }
 
 /* ---- cubins ---- */
 
-/* Sections that are loaded and written: .nv.global and .nv.global.init. */
+struct sections {
+    const uint8_t *bytes;
+    size_t size;
+    Elf64_Ehdr head;
+};
+
+static bool read_section(const struct sections *sections, uint64_t number, Elf64_Shdr *ret)
+{
+    uint64_t at;
+    if (__builtin_mul_overflow(number, (uint64_t)sections->head.e_shentsize, &at) ||
+        __builtin_add_overflow(at, (uint64_t)sections->head.e_shoff, &at) || at > sections->size ||
+        sections->size - at < sizeof *ret) {
+        return false;
+    }
+    memcpy(ret, sections->bytes + at, sizeof *ret);
+    return true;
+}
+
+/* Whether it has variables: .nv.global and .nv.global.init, whatever its flags say. */
+static bool has_variables(const struct sections *sections, const Elf64_Shdr *names, uint64_t name)
+{
+    static const char wanted[] = ".nv.global";
+    if (name >= names->sh_size || names->sh_offset > sections->size ||
+        names->sh_size > sections->size - names->sh_offset) {
+        return false;
+    }
+    const char *at = (const char *)sections->bytes + names->sh_offset + name;
+    size_t length = strnlen(at, (size_t)(names->sh_size - name));
+    return length >= sizeof wanted - 1 && memcmp(at, wanted, sizeof wanted - 1) == 0 &&
+           (length == sizeof wanted - 1 || at[sizeof wanted - 1] == '.');
+}
+
 static uint64_t globals_of_cubin(const uint8_t *bytes, size_t size)
 {
-    Elf64_Ehdr head;
+    struct sections sections = {.bytes = bytes, .size = size};
+    Elf64_Shdr first, names, section;
     uint64_t sum = 0;
-    if (size < sizeof head) {
+    if (size < sizeof sections.head) {
         return 0;
     }
-    memcpy(&head, bytes, sizeof head);
-    for (unsigned i = 0; i < head.e_shnum && head.e_shentsize >= sizeof(Elf64_Shdr); i++) {
-        Elf64_Shdr section;
-        uint64_t at = head.e_shoff + (uint64_t)i * head.e_shentsize;
-        if (at > size || size - at < sizeof section) {
-            return sum;
-        }
-        memcpy(&section, bytes + at, sizeof section);
-        bool variables = (section.sh_flags & (SHF_ALLOC | SHF_WRITE)) == (SHF_ALLOC | SHF_WRITE);
-        sum = sum_up(sum, variables ? section.sh_size : 0);
+    memcpy(&sections.head, bytes, sizeof sections.head);
+    if (sections.head.e_shoff == 0 || sections.head.e_shentsize < sizeof section ||
+        !read_section(&sections, 0, &first)) {
+        return 0;
+    }
+    /* More than 16 bits hold is in the first section. */
+    uint64_t count = sections.head.e_shnum != 0 ? sections.head.e_shnum : first.sh_size;
+    uint64_t names_at =
+        sections.head.e_shstrndx != SHN_XINDEX ? sections.head.e_shstrndx : first.sh_link;
+    if (!read_section(&sections, names_at, &names)) {
+        return 0;
+    }
+    for (uint64_t i = 0; i < count && read_section(&sections, i, &section); i++) {
+        sum = sum_up(sum, has_variables(&sections, &names, section.sh_name) ? section.sh_size : 0);
     }
     return sum;
 }
@@ -253,6 +301,8 @@ static uint64_t globals_of_fatbin(const uint8_t *bytes, size_t size, unsigned ma
         } else if (tow_entry_unpack(&entry, &unpacked, &length) == 0) {
             own = globals_of_entry(&entry, unpacked, length);
             free(unpacked);
+        } else { /* variables that are not zero are in there */
+            own = entry.unpacked_size;
         }
         most = own > most ? own : most;
     }
