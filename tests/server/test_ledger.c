@@ -34,21 +34,26 @@ static int teardown(void **state)
     return 0;
 }
 
-static bool take(uint64_t key, unsigned device, uint64_t size, bool pooled)
+static bool reserve(unsigned device, uint64_t size)
 {
-    if (!tows_ledger_reserve(&ledger, device, size)) {
+    return tows_ledger_reserve(&ledger, device, size, TOW_LEDGER_PLAIN, NULL) == TOW_LEDGER_FITS;
+}
+
+static bool take(uint64_t key, unsigned device, uint64_t size, enum tows_ledger_kind kind)
+{
+    if (tows_ledger_reserve(&ledger, device, size, kind, NULL) != TOW_LEDGER_FITS) {
         return false;
     }
     tows_ledger_book(&ledger, &(struct tows_ledger_entry){
-                                  .key = key, .size = size, .device = device, .pooled = pooled});
+                                  .key = key, .size = size, .device = device, .kind = kind});
     return true;
 }
 
 static void without_a_quota_all_is_counted_and_nothing_refused(void **state)
 {
     (void)state;
-    assert_true(take(16, 0, UINT64_C(1) << 50, false));
-    assert_true(take(32, 3, 100, false));
+    assert_true(take(16, 0, UINT64_C(1) << 50, TOW_LEDGER_PLAIN));
+    assert_true(take(32, 3, 100, TOW_LEDGER_PLAIN));
     assert_true(total == (UINT64_C(1) << 50) + 100);
     assert_true(charged[3] == TOW_LEDGER_UNIT);
     assert_true(tows_ledger_left(&ledger, 0) == UINT64_MAX);
@@ -63,15 +68,15 @@ static void each_gpu_has_the_quota(void **state)
 {
     (void)state;
     ledger.quota = QUOTA;
-    assert_true(take(16, 0, QUOTA - 1, false));
-    assert_false(take(32, 0, 1, false)); /* nothing is given out in less than units */
-    assert_true(take(48, 1, QUOTA, false));
+    assert_true(take(16, 0, QUOTA - 1, TOW_LEDGER_PLAIN));
+    assert_false(take(32, 0, 1, TOW_LEDGER_PLAIN)); /* nothing is given out in less than units */
+    assert_true(take(48, 1, QUOTA, TOW_LEDGER_PLAIN));
     assert_int_equal(tows_ledger_left(&ledger, 0), 0);
-    assert_false(tows_ledger_reserve(&ledger, 2, QUOTA + 1));
-    assert_false(tows_ledger_reserve(&ledger, 2, UINT64_MAX));
-    assert_true(tows_ledger_reserve(&ledger, 2, QUOTA));
+    assert_false(reserve(2, QUOTA + 1));
+    assert_false(reserve(2, UINT64_MAX));
+    assert_true(reserve(2, QUOTA));
     assert_int_equal(tows_ledger_left(&ledger, 2), 0);
-    tows_ledger_give_back(&ledger, 2, QUOTA);
+    tows_ledger_give_back(&ledger, 2, QUOTA, TOW_LEDGER_PLAIN);
     assert_int_equal(tows_ledger_left(&ledger, 2), QUOTA);
     tows_ledger_drop(&ledger, 16);
     assert_int_equal(tows_ledger_left(&ledger, 0), QUOTA);
@@ -83,12 +88,16 @@ static void what_is_in_a_context_goes_with_it(void **state)
     int one, other;
     ledger.quota = QUOTA;
     for (uint64_t i = 1; i <= 1000; i++) {
-        assert_true(tows_ledger_reserve(&ledger, 0, 1));
+        assert_true(reserve(0, 1));
         tows_ledger_book(&ledger,
                          &(struct tows_ledger_entry){
                              .key = i * 16, .size = 1, .context = i % 2 == 0 ? &one : &other});
     }
-    tows_ledger_drop_context(&ledger, &one);
+    int name;
+    tows_ledger_rename_context(&ledger, &one, &name);
+    tows_ledger_drop_context(&ledger, &one); /* a new one with that handle has nothing */
+    assert_int_equal(total, 1000);
+    tows_ledger_drop_context(&ledger, &name);
     assert_int_equal(total, 500);
     tows_ledger_drop_context(&ledger, NULL);
     assert_int_equal(total, 500);
@@ -97,19 +106,85 @@ static void what_is_in_a_context_goes_with_it(void **state)
     assert_int_equal(tows_ledger_left(&ledger, 0), QUOTA);
 }
 
-static void pools_are_trimmed_before_others_are_refused(void **state)
+enum { LARGE = 4 * TOW_LEDGER_ROUNDING };
+
+static enum tows_ledger_answer ask(uint64_t size, enum tows_ledger_kind kind, uint64_t pools,
+                                   bool is_reused)
+{
+    const struct tows_ledger_held held = {.bytes = {0, pools, 0}, .is_reused = is_reused};
+    return tows_ledger_reserve(&ledger, 0, size, kind, &held);
+}
+
+static void pools_are_asked_before_others_are_refused(void **state)
+{
+    (void)state;
+    ledger.quota = LARGE;
+    assert_true(take(16, 0, LARGE / 2, TOW_LEDGER_POOL));
+    assert_true(take(32, 0, LARGE / 2, TOW_LEDGER_PLAIN)); /* nothing was freed yet */
+    tows_ledger_drop(&ledger, 32);
+    tows_ledger_drop(&ledger, 16);
+    assert_int_equal(tows_ledger_reserve(&ledger, 0, LARGE, TOW_LEDGER_PLAIN, NULL),
+                     TOW_LEDGER_ASK);
+    assert_int_equal(tows_ledger_reserve(&ledger, 0, LARGE, TOW_LEDGER_POOL, NULL), TOW_LEDGER_ASK);
+    assert_true(reserve(1, LARGE));
+    /* What they hold counts, but for what they round up. */
+    assert_int_equal(ask(LARGE, TOW_LEDGER_PLAIN, LARGE / 2, true), TOW_LEDGER_ASK);
+    assert_int_equal(ask(LARGE, TOW_LEDGER_POOL, LARGE / 2, false), TOW_LEDGER_ASK);
+    assert_int_equal(charged[0], 0);
+    assert_int_equal(ask(LARGE, TOW_LEDGER_PLAIN, TOW_LEDGER_ROUNDING, false), TOW_LEDGER_FITS);
+    tows_ledger_give_back(&ledger, 0, LARGE, TOW_LEDGER_PLAIN);
+    /* Whoever gets what they have free needs no more. */
+    assert_int_equal(ask(LARGE, TOW_LEDGER_POOL, LARGE, true), TOW_LEDGER_FITS);
+    assert_int_equal(charged[0], LARGE);
+    tows_ledger_book(
+        &ledger, &(struct tows_ledger_entry){.key = 16, .size = LARGE, .kind = TOW_LEDGER_POOL});
+    assert_int_equal(ask(1, TOW_LEDGER_PLAIN, LARGE + LARGE / 2, true), TOW_LEDGER_FULL);
+}
+
+static void what_pools_hold_adds_up_until_they_are_asked(void **state)
+{
+    (void)state;
+    ledger.quota = LARGE;
+    for (uint64_t i = 0; i < 4; i++) { /* each time it may be another pool */
+        assert_true(take(16, 0, LARGE / 4, TOW_LEDGER_POOL));
+        tows_ledger_drop(&ledger, 16);
+    }
+    assert_int_equal(tows_ledger_reserve(&ledger, 0, 1, TOW_LEDGER_PLAIN, NULL), TOW_LEDGER_ASK);
+    assert_int_equal(ask(LARGE / 4, TOW_LEDGER_POOL, LARGE / 4, true), TOW_LEDGER_FITS);
+    assert_true(reserve(0, LARGE / 2));
+}
+
+static void more_of_ones_own_waits_for_nobody(void **state)
 {
     (void)state;
     ledger.quota = QUOTA;
-    assert_true(take(16, 0, QUOTA / 2, true));
-    assert_false(tows_ledger_wants_trim(&ledger, 0, QUOTA, false)); /* nothing is kept yet */
+    assert_true(reserve(0, QUOTA / 2));
+    assert_false(tows_ledger_reserve_more(&ledger, 0, QUOTA));
+    assert_false(tows_ledger_reserve_more(&ledger, 0, QUOTA / 2 + 1));
+    assert_true(tows_ledger_reserve_more(&ledger, 0, QUOTA / 2));
+    tows_ledger_book(&ledger, &(struct tows_ledger_entry){.key = 16, .size = QUOTA});
+    assert_int_equal(ledger.reserved[0], 0);
     tows_ledger_drop(&ledger, 16);
-    assert_false(tows_ledger_wants_trim(&ledger, 0, QUOTA / 2, false));
-    assert_true(tows_ledger_wants_trim(&ledger, 0, QUOTA / 2 + 1, false));
-    assert_false(tows_ledger_wants_trim(&ledger, 0, QUOTA, true)); /* the pool's own */
-    assert_false(tows_ledger_wants_trim(&ledger, 1, QUOTA, false));
-    tows_ledger_trimmed(&ledger, 0);
-    assert_false(tows_ledger_wants_trim(&ledger, 0, QUOTA, false));
+    assert_int_equal(charged[0], 0);
+}
+
+static void *drop_later(void *user)
+{
+    tow_time_sleep(50 * TOW_TIME_MS);
+    tows_ledger_drop(&ledger, 16);
+    return user;
+}
+
+static void what_is_freed_wakes_who_waits(void **state)
+{
+    pthread_t thread;
+    (void)state;
+    ledger.quota = QUOTA;
+    assert_true(take(16, 0, QUOTA / 2, TOW_LEDGER_PLAIN));
+    assert_true(reserve(0, QUOTA / 2)); /* and is never given back */
+    assert_int_equal(pthread_create(&thread, NULL, drop_later, NULL), 0);
+    assert_true(take(32, 0, QUOTA / 2, TOW_LEDGER_PLAIN));
+    pthread_join(thread, NULL);
 }
 
 /* ---- threads ---- */
@@ -117,7 +192,7 @@ static void pools_are_trimmed_before_others_are_refused(void **state)
 static void *refuse_later(void *user)
 {
     tow_time_sleep(50 * TOW_TIME_MS);
-    tows_ledger_give_back(&ledger, 0, QUOTA);
+    tows_ledger_give_back(&ledger, 0, QUOTA, TOW_LEDGER_PLAIN);
     return user;
 }
 
@@ -126,11 +201,11 @@ static void nobody_is_refused_for_what_nobody_gets(void **state)
     (void)state;
     pthread_t thread;
     ledger.quota = QUOTA;
-    assert_true(tows_ledger_reserve(&ledger, 0, QUOTA));
+    assert_true(reserve(0, QUOTA));
     assert_int_equal(pthread_create(&thread, NULL, refuse_later, NULL), 0);
-    assert_true(take(16, 0, QUOTA, false)); /* it waits for the other's end */
+    assert_true(take(16, 0, QUOTA, TOW_LEDGER_PLAIN)); /* it waits for the other's end */
     pthread_join(thread, NULL);
-    assert_false(take(32, 0, 1, false));
+    assert_false(take(32, 0, 1, TOW_LEDGER_PLAIN));
 }
 
 static atomic_uint above;
@@ -141,12 +216,12 @@ static void *run_thread(void *user)
     for (uint64_t i = 0; i < ROUNDS; i++) {
         uint64_t size = QUOTA / (1 + (number + i) % 7), key = (number * ROUNDS + i + 1) * 16;
         bool fails = (number + i) % 3 == 0; /* the driver has no room */
-        if (!tows_ledger_reserve(&ledger, 0, size)) {
+        if (!reserve(0, size)) {
             continue;
         }
         above += charged[0] > QUOTA;
         if (fails) {
-            tows_ledger_give_back(&ledger, 0, size);
+            tows_ledger_give_back(&ledger, 0, size, TOW_LEDGER_PLAIN);
         } else {
             tows_ledger_book(&ledger, &(struct tows_ledger_entry){.key = key, .size = size});
             tows_ledger_drop(&ledger, key);
@@ -337,8 +412,11 @@ int main(void)
                                         teardown),
         cmocka_unit_test_setup_teardown(each_gpu_has_the_quota, setup, teardown),
         cmocka_unit_test_setup_teardown(what_is_in_a_context_goes_with_it, setup, teardown),
-        cmocka_unit_test_setup_teardown(pools_are_trimmed_before_others_are_refused, setup,
+        cmocka_unit_test_setup_teardown(pools_are_asked_before_others_are_refused, setup, teardown),
+        cmocka_unit_test_setup_teardown(what_pools_hold_adds_up_until_they_are_asked, setup,
                                         teardown),
+        cmocka_unit_test_setup_teardown(more_of_ones_own_waits_for_nobody, setup, teardown),
+        cmocka_unit_test_setup_teardown(what_is_freed_wakes_who_waits, setup, teardown),
         cmocka_unit_test_setup_teardown(nobody_is_refused_for_what_nobody_gets, setup, teardown),
         cmocka_unit_test_setup_teardown(threads_at_the_limit_never_pass_it, setup, teardown),
         cmocka_unit_test(memory_lives_while_a_handle_or_an_address_leads_to_it),

@@ -18,6 +18,7 @@
 #include "server/worker/ledger.h"
 #include "server/worker/mappings.h"
 
+#include <pthread.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -33,7 +34,8 @@ enum { DEVICES_MAX = 64, NOWHERE = -1 };
 /* A pool that the session has made. */
 struct pool {
     CUmemoryPool pool;
-    int device; /* NOWHERE: of host memory */
+    int device;    /* NOWHERE: of host memory */
+    unsigned uses; /* calls that name it just now */
 };
 
 static struct {
@@ -48,9 +50,10 @@ static struct {
     atomic_bool told;
     struct tow_mutex lock; /* guards all below */
     CUcontext primary[DEVICES_MAX];
-    struct pool *pools; /* owned */
+    pthread_cond_t unused; /* a pool that is being destroyed is not used any more */
+    struct pool *pools;    /* owned; with a quota */
     size_t pool_count, pool_room;
-} account = {.lock = TOW_MUTEX(SERVER_ACCOUNT_POOLS)};
+} account = {.lock = TOW_MUTEX(SERVER_ACCOUNT_POOLS), .unused = PTHREAD_COND_INITIALIZER};
 
 /* ---- what all of them do ---- */
 
@@ -94,56 +97,104 @@ static void account_tell(int device, uint64_t size)
     account.tell(sentence);
 }
 
-/* What pools keep of what was freed goes back to the GPU, so that the session's quota bounds what
- * it holds there. */
-static void trim_pools(int device)
+/* Lengthens `held` by what a pool has, or gives back what it does not use. */
+static void ask_pool(CUmemoryPool pool, bool trims, struct tows_ledger_held *held)
 {
-    CUmemoryPool pool = NULL;
-    if (tow_drive(&account.next, cuDeviceGetDefaultMemPool)(&pool, device) == CUDA_SUCCESS) {
+    cuuint64_t bytes = 0;
+    if (trims) {
         tow_drive(&account.next, cuMemPoolTrimTo)(pool, 0);
     }
+    if (tow_drive(&account.next, cuMemPoolGetAttribute)(pool, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT,
+                                                        &bytes) == CUDA_SUCCESS) {
+        held->bytes[TOW_LEDGER_POOL] += bytes;
+    }
+}
+
+/* The first pool of a GPU from `number` on, which is used until the caller has done with it. */
+static size_t use_pool(int device, size_t number, CUmemoryPool *ret)
+{
     tow_mutex_lock(&account.lock);
-    size_t count = account.pool_count;
-    struct pool *pools = count > 0 ? calloc(count, sizeof *pools) : NULL;
-    count = pools != NULL ? count : 0;
-    for (size_t i = 0; i < count; i++) {
-        pools[i] = account.pools[i];
+    while (number < account.pool_count && account.pools[number].device != device) {
+        number++;
+    }
+    *ret = number < account.pool_count ? account.pools[number].pool : NULL;
+    if (*ret != NULL) {
+        account.pools[number].uses++;
     }
     tow_mutex_unlock(&account.lock);
-    for (size_t i = 0; i < count; i++) {
-        if (pools[i].device == device) {
-            tow_drive(&account.next, cuMemPoolTrimTo)(pools[i].pool, 0);
+    return number;
+}
+
+/* With the lock held; NULL: it is not known. */
+static struct pool *find_pool(CUmemoryPool pool)
+{
+    for (size_t i = 0; i < account.pool_count; i++) {
+        if (account.pools[i].pool == pool) {
+            return &account.pools[i];
         }
     }
-    free(pools);
-    tow_drive(&account.next, cuDeviceGraphMemTrim)(device);
-    tows_ledger_trimmed(&account.ledger, (unsigned)device);
+    return NULL;
 }
 
-/* Before the driver is asked for `size` bytes. False: the session may not have them. */
-static bool account_reserve(int device, uint64_t size, bool pooled)
+static void leave_pool(CUmemoryPool pool)
 {
-    if (device == NOWHERE || account.ledger.quota == 0) {
-        return true;
-    }
-    if (tows_ledger_wants_trim(&account.ledger, (unsigned)device, size, pooled)) {
-        trim_pools(device);
-    }
-    if (tows_ledger_reserve(&account.ledger, (unsigned)device, size)) {
-        return true;
-    }
-    account_tell(device, size);
-    return false;
+    tow_mutex_lock(&account.lock);
+    find_pool(pool)->uses--;
+    pthread_cond_broadcast(&account.unused);
+    tow_mutex_unlock(&account.lock);
 }
 
-static void account_book(uint64_t key, int device, uint64_t size, bool pooled, CUcontext context)
+/* What pools and graphs hold on a GPU, with what was freed. */
+static struct tows_ledger_held ask_pools(int device, bool trims)
+{
+    struct tows_ledger_held held = {.is_reused = true};
+    CUmemoryPool pool = NULL;
+    cuuint64_t bytes = 0;
+    if (tow_drive(&account.next, cuDeviceGetDefaultMemPool)(&pool, device) == CUDA_SUCCESS) {
+        ask_pool(pool, trims, &held);
+    }
+    for (size_t i = use_pool(device, 0, &pool); pool != NULL; i = use_pool(device, i + 1, &pool)) {
+        held.is_reused = false; /* not by another pool */
+        ask_pool(pool, trims, &held);
+        leave_pool(pool);
+    }
+    if (trims) {
+        tow_drive(&account.next, cuDeviceGraphMemTrim)(device);
+    }
+    if (tow_drive(&account.next, cuDeviceGetGraphMemAttribute)(
+            device, CU_GRAPH_MEM_ATTR_RESERVED_MEM_CURRENT, &bytes) == CUDA_SUCCESS) {
+        held.bytes[TOW_LEDGER_GRAPH] = bytes;
+    }
+    return held;
+}
+
+/* Before the driver is asked for `size` bytes. False: the session may not have them. What pools
+ * keep of what was freed goes back to the GPU first, so that the quota bounds what the session
+ * holds there. */
+static bool account_reserve(int device, uint64_t size, enum tows_ledger_kind kind)
+{
+    if (device == NOWHERE || !is_limited()) {
+        return true;
+    }
+    enum tows_ledger_answer answer =
+        tows_ledger_reserve(&account.ledger, (unsigned)device, size, kind, NULL);
+    /* The last time it is for what others have freed while they were asked. */
+    for (unsigned i = 0; i < 3 && answer == TOW_LEDGER_ASK; i++) {
+        struct tows_ledger_held held = ask_pools(device, i > 0);
+        answer = tows_ledger_reserve(&account.ledger, (unsigned)device, size, kind, &held);
+    }
+    if (answer != TOW_LEDGER_FITS) {
+        account_tell(device, size);
+    }
+    return answer == TOW_LEDGER_FITS;
+}
+
+static void account_book(uint64_t key, int device, uint64_t size, enum tows_ledger_kind kind,
+                         CUcontext context)
 {
     if (device != NOWHERE) {
-        const struct tows_ledger_entry entry = {.key = key,
-                                                .size = size,
-                                                .device = (unsigned)device,
-                                                .pooled = pooled,
-                                                .context = context};
+        const struct tows_ledger_entry entry = {
+            .key = key, .size = size, .device = (unsigned)device, .kind = kind, .context = context};
         tows_ledger_book(&account.ledger, &entry);
     }
 }
@@ -153,9 +204,9 @@ static CUresult account_confirm(CUresult result, uint64_t key, int device, uint6
                                 bool of_context)
 {
     if (result == CUDA_SUCCESS) {
-        account_book(key, device, size, false, of_context ? current_context() : NULL);
+        account_book(key, device, size, TOW_LEDGER_PLAIN, of_context ? current_context() : NULL);
     } else if (device != NOWHERE) {
-        tows_ledger_give_back(&account.ledger, (unsigned)device, size);
+        tows_ledger_give_back(&account.ledger, (unsigned)device, size, TOW_LEDGER_PLAIN);
     }
     return result;
 }
@@ -175,43 +226,46 @@ static uint64_t make_key(void)
 static CUresult account_alloc(CUdeviceptr *ret, size_t size)
 {
     int device = current_device();
-    if (!account_reserve(device, size, false)) {
+    if (!account_reserve(device, size, TOW_LEDGER_PLAIN)) {
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
     CUresult result = tow_drive(&account.next, cuMemAlloc_v2)(ret, size);
     return account_confirm(result, result == CUDA_SUCCESS ? *ret : 0, device, size, true);
 }
 
-/* How long a row is the driver alone knows: it allocates, and what is too much goes back. */
+/* How long a row is the driver alone knows. What is asked for is reserved before, the rest
+ * afterwards. Where that does not fit all goes back, and it is tried with what is known then. */
 static CUresult alloc_pitch(CUdeviceptr *ret, size_t *pitch, size_t width, size_t height,
                             unsigned int element)
 {
     int device = current_device();
-    uint64_t least;
-    if (account.ledger.quota != 0 &&
-        (__builtin_mul_overflow((uint64_t)width, (uint64_t)height, &least) ||
-         least > account.ledger.quota)) {
-        account_tell(device, least);
-        return CUDA_ERROR_OUT_OF_MEMORY;
+    uint64_t size;
+    if (__builtin_mul_overflow((uint64_t)width, (uint64_t)height, &size)) {
+        size = UINT64_MAX;
     }
-    CUresult result =
-        tow_drive(&account.next, cuMemAllocPitch_v2)(ret, pitch, width, height, element);
-    if (result != CUDA_SUCCESS) {
-        return result;
-    }
-    uint64_t size = (uint64_t)*pitch * height;
-    if (!account_reserve(device, size, false)) {
+    for (;;) {
+        uint64_t least = size;
+        if (!account_reserve(device, least, TOW_LEDGER_PLAIN)) {
+            return CUDA_ERROR_OUT_OF_MEMORY;
+        }
+        CUresult result =
+            tow_drive(&account.next, cuMemAllocPitch_v2)(ret, pitch, width, height, element);
+        size = result == CUDA_SUCCESS ? (uint64_t)*pitch * height : least;
+        uint64_t known = tows_ledger_charge(least), real = tows_ledger_charge(size);
+        if (real <= known ||
+            tows_ledger_reserve_more(&account.ledger, (unsigned)device, real - known)) {
+            return account_confirm(result, result == CUDA_SUCCESS ? *ret : 0, device,
+                                   real < known ? least : size, true);
+        }
         tow_drive(&account.next, cuMemFree_v2)(*ret);
-        return CUDA_ERROR_OUT_OF_MEMORY;
+        tows_ledger_give_back(&account.ledger, (unsigned)device, least, TOW_LEDGER_PLAIN);
     }
-    account_book(*ret, device, size, false, current_context());
-    return CUDA_SUCCESS;
 }
 
 static CUresult alloc_managed(CUdeviceptr *ret, size_t size, unsigned int flags)
 {
     int device = current_device();
-    if (!account_reserve(device, size, false)) {
+    if (!account_reserve(device, size, TOW_LEDGER_PLAIN)) {
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
     CUresult result = tow_drive(&account.next, cuMemAllocManaged)(ret, size, flags);
@@ -243,22 +297,21 @@ static bool is_captured(CUstream stream)
 static int pool_device(CUmemoryPool pool)
 {
     int device = current_device();
-    tow_mutex_lock(&account.lock);
-    for (size_t i = 0; i < account.pool_count; i++) {
-        if (account.pools[i].pool == pool) {
-            device = account.pools[i].device;
-        }
+    if (is_limited()) {
+        tow_mutex_lock(&account.lock);
+        const struct pool *known = find_pool(pool);
+        device = known != NULL ? known->device : device;
+        tow_mutex_unlock(&account.lock);
     }
-    tow_mutex_unlock(&account.lock);
     return device;
 }
 
 static CUresult pool_confirm(CUresult result, const CUdeviceptr *at, int device, size_t size)
 {
     if (result == CUDA_SUCCESS) {
-        account_book(*at, device, size, true, NULL);
+        account_book(*at, device, size, TOW_LEDGER_POOL, NULL);
     } else if (device != NOWHERE) {
-        tows_ledger_give_back(&account.ledger, (unsigned)device, size);
+        tows_ledger_give_back(&account.ledger, (unsigned)device, size, TOW_LEDGER_POOL);
     }
     return result;
 }
@@ -269,7 +322,7 @@ static CUresult alloc_async(CUdeviceptr *ret, size_t size, CUstream stream)
         return tow_drive(&account.next, cuMemAllocAsync)(ret, size, stream);
     }
     int device = current_device();
-    if (!account_reserve(device, size, true)) {
+    if (!account_reserve(device, size, TOW_LEDGER_POOL)) {
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
     return pool_confirm(tow_drive(&account.next, cuMemAllocAsync)(ret, size, stream), ret, device,
@@ -282,7 +335,7 @@ static CUresult alloc_from_pool(CUdeviceptr *ret, size_t size, CUmemoryPool pool
         return tow_drive(&account.next, cuMemAllocFromPoolAsync)(ret, size, pool, stream);
     }
     int device = pool_device(pool);
-    if (!account_reserve(device, size, true)) {
+    if (!account_reserve(device, size, TOW_LEDGER_POOL)) {
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
     return pool_confirm(tow_drive(&account.next, cuMemAllocFromPoolAsync)(ret, size, pool, stream),
@@ -300,14 +353,8 @@ static CUresult free_async(CUdeviceptr at, CUstream stream)
     return result;
 }
 
-static CUresult pool_create(CUmemoryPool *ret, const CUmemPoolProps *props)
+static bool add_pool(CUmemoryPool pool, int device)
 {
-    CUresult result = tow_drive(&account.next, cuMemPoolCreate)(ret, props);
-    if (result != CUDA_SUCCESS) {
-        return result;
-    }
-    struct pool made = {
-        *ret, props->location.type == CU_MEM_LOCATION_TYPE_DEVICE ? props->location.id : NOWHERE};
     tow_mutex_lock(&account.lock);
     if (account.pool_count == account.pool_room) {
         size_t room = account.pool_room == 0 ? 16 : 2 * account.pool_room;
@@ -315,26 +362,48 @@ static CUresult pool_create(CUmemoryPool *ret, const CUmemPoolProps *props)
         account.pools = pools != NULL ? pools : account.pools;
         account.pool_room = pools != NULL ? room : account.pool_room;
     }
-    /* One that is not known is not trimmed, and counts with its context's device. */
-    if (account.pool_count < account.pool_room) {
-        account.pools[account.pool_count++] = made;
+    bool fits = account.pool_count < account.pool_room;
+    if (fits) {
+        account.pools[account.pool_count++] = (struct pool){.pool = pool, .device = device};
     }
     tow_mutex_unlock(&account.lock);
+    return fits;
+}
+
+static CUresult pool_create(CUmemoryPool *ret, const CUmemPoolProps *props)
+{
+    CUresult result = tow_drive(&account.next, cuMemPoolCreate)(ret, props);
+    if (result != CUDA_SUCCESS) {
+        return result;
+    }
+    int device = props->location.type == CU_MEM_LOCATION_TYPE_DEVICE ? props->location.id : NOWHERE;
+    if (!add_pool(*ret, device)) { /* one that is not known holds what it likes */
+        tow_drive(&account.next, cuMemPoolDestroy)(*ret);
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
     return result;
 }
 
 static CUresult pool_destroy(CUmemoryPool pool)
 {
-    /* Before the driver can give it out again. */
+    /* Before the driver can give it out again, and when no other thread asks it anything. */
     tow_mutex_lock(&account.lock);
-    for (size_t i = 0; i < account.pool_count; i++) {
-        if (account.pools[i].pool == pool) {
-            account.pools[i] = account.pools[--account.pool_count];
-            break;
-        }
+    struct pool *known = find_pool(pool);
+    while (known != NULL && known->uses > 0) {
+        tow_mutex_wait(&account.lock, &account.unused);
+        known = find_pool(pool);
+    }
+    bool was_known = known != NULL;
+    int device = was_known ? known->device : NOWHERE;
+    if (was_known) {
+        *known = account.pools[--account.pool_count];
     }
     tow_mutex_unlock(&account.lock);
-    return tow_drive(&account.next, cuMemPoolDestroy)(pool);
+    CUresult result = tow_drive(&account.next, cuMemPoolDestroy)(pool);
+    if (was_known && result != CUDA_SUCCESS) {
+        add_pool(pool, device); /* there is room: one has just left */
+    }
+    return result;
 }
 
 /* ---- memory without an address ---- */
@@ -353,7 +422,7 @@ static CUresult account_create(CUmemGenericAllocationHandle *ret, size_t size,
     int device = prop != NULL && prop->location.type == CU_MEM_LOCATION_TYPE_DEVICE
                      ? prop->location.id
                      : NOWHERE;
-    if (!account_reserve(device, size, false)) {
+    if (!account_reserve(device, size, TOW_LEDGER_PLAIN)) {
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
     CUresult result = tow_drive(&account.next, cuMemCreate)(ret, size, prop, flags);
@@ -526,7 +595,7 @@ static CUresult array_create_3d(CUarray *ret, const CUDA_ARRAY3D_DESCRIPTOR *wha
 {
     int device = current_device();
     uint64_t size = array_size(what, 1);
-    if (!account_reserve(device, size, false)) {
+    if (!account_reserve(device, size, TOW_LEDGER_PLAIN)) {
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
     CUresult result = tow_drive(&account.next, cuArray3DCreate_v2)(ret, what);
@@ -542,7 +611,7 @@ static CUresult array_create(CUarray *ret, const CUDA_ARRAY_DESCRIPTOR *what)
                                           .NumChannels = what->NumChannels};
     int device = current_device();
     uint64_t size = array_size(&flat, 1);
-    if (!account_reserve(device, size, false)) {
+    if (!account_reserve(device, size, TOW_LEDGER_PLAIN)) {
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
     CUresult result = tow_drive(&account.next, cuArrayCreate_v2)(ret, what);
@@ -564,7 +633,7 @@ static CUresult mipmapped_create(CUmipmappedArray *ret, const CUDA_ARRAY3D_DESCR
 {
     int device = current_device();
     uint64_t size = array_size(what, levels);
-    if (!account_reserve(device, size, false)) {
+    if (!account_reserve(device, size, TOW_LEDGER_PLAIN)) {
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
     CUresult result = tow_drive(&account.next, cuMipmappedArrayCreate)(ret, what, levels);
@@ -588,7 +657,7 @@ static CUresult module_load(CUmodule *ret, const void *image, unsigned int count
 {
     int device = current_device();
     uint64_t size = tows_image_globals(image, account.major);
-    if (!account_reserve(device, size, false)) {
+    if (!account_reserve(device, size, TOW_LEDGER_PLAIN)) {
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
     CUresult result =
@@ -612,7 +681,7 @@ static CUresult library_load(CUlibrary *ret, const void *image, CUjit_option *ji
                              unsigned int option_count)
 {
     uint64_t size = tows_image_globals(image, account.major);
-    if (!account_reserve(0, size, false)) {
+    if (!account_reserve(0, size, TOW_LEDGER_PLAIN)) {
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
     CUresult result = tow_drive(&account.next, cuLibraryLoadData)(
@@ -677,19 +746,19 @@ static CUresult graph_launch(CUgraphExec exec, CUstream stream)
 
 static bool graph_reserve(int device, uint64_t size)
 {
-    return account_reserve(device, size, false);
+    return account_reserve(device, size, TOW_LEDGER_GRAPH);
 }
 
 static uint64_t graph_book(int device, uint64_t size)
 {
     uint64_t key = make_key();
-    account_book(key, device, size, false, NULL);
+    account_book(key, device, size, TOW_LEDGER_GRAPH, NULL);
     return key;
 }
 
 static void graph_give_back(int device, uint64_t size)
 {
-    tows_ledger_give_back(&account.ledger, (unsigned)device, size);
+    tows_ledger_give_back(&account.ledger, (unsigned)device, size, TOW_LEDGER_GRAPH);
 }
 
 static const struct tows_graph_memory_ops graph_ops = {graph_reserve, graph_give_back, graph_book,
@@ -808,8 +877,6 @@ void tows_account_install(struct tow_driver *driver, struct tows_session_stats *
     tow_driver_set(driver, cuMemAllocFromPoolAsync, alloc_from_pool);
     tow_driver_set(driver, cuMemFree_v2, free_now);
     tow_driver_set(driver, cuMemFreeAsync, free_async);
-    tow_driver_set(driver, cuMemPoolCreate, pool_create);
-    tow_driver_set(driver, cuMemPoolDestroy, pool_destroy);
     tow_driver_set(driver, cuMemCreate, account_create);
     tow_driver_set(driver, cuMemRelease, account_release);
     tow_driver_set(driver, cuMemMap, account_map);
@@ -841,6 +908,8 @@ void tows_account_limit(struct tow_driver *driver, uint64_t quota, const char *f
     tows_graph_memory_begin(&account.next, &graph_ops);
     tow_driver_set(driver, cuDeviceTotalMem_v2, total_memory);
     tow_driver_set(driver, cuMemGetInfo_v2, memory_info);
+    tow_driver_set(driver, cuMemPoolCreate, pool_create);
+    tow_driver_set(driver, cuMemPoolDestroy, pool_destroy);
     tow_driver_set(driver, cuModuleLoadDataEx, module_load);
     tow_driver_set(driver, cuModuleUnload, module_unload);
     tow_driver_set(driver, cuLibraryLoadData, library_load);

@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { NESTING_MAX = 32, NODES_MAX = 1 << 20, UNIT = TOW_LEDGER_UNIT };
+enum { NESTING_MAX = 32, NODES_MAX = 1 << 20 };
 
 struct tows_graph_left {
     struct tows_graph_left *next;
@@ -159,12 +159,6 @@ static bool walk_frees(const struct walk *walk, CUdeviceptr address)
 
 /* ---- reserving ---- */
 
-/* As the ledger rounds: so the parts are booked one by one, and make up what was reserved. */
-static uint64_t in_units(uint64_t size)
-{
-    return size > UINT64_MAX - UNIT ? UINT64_MAX : (size + UNIT - 1) / UNIT * UNIT;
-}
-
 static void free_charge(struct tows_graph_charge *charge)
 {
     while (charge->left != NULL) {
@@ -185,7 +179,7 @@ static bool reserve_all(struct walk *walk, struct tows_graph_charge *charge)
     while (walk->allocations != NULL) {
         struct tows_graph_left *one = walk->allocations;
         walk->allocations = one->next;
-        one->size = in_units(one->size);
+        one->size = tows_ledger_charge(one->size); /* so that the parts make up the sum */
         fits = fits && !__builtin_add_overflow(sums[one->device], one->size, &sums[one->device]);
         if (walk_frees(walk, one->address)) {
             charge->inside[one->device] += one->size; /* no more than the sum */

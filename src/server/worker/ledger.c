@@ -11,8 +11,7 @@ static unsigned place_of(unsigned device)
     return device < TOW_LEDGER_GPUS_MAX ? device : TOW_LEDGER_GPUS_MAX - 1;
 }
 
-/* What counts of an allocation. */
-static uint64_t charge_of(uint64_t size)
+uint64_t tows_ledger_charge(uint64_t size)
 {
     return size > UINT64_MAX - TOW_LEDGER_UNIT
                ? UINT64_MAX
@@ -91,10 +90,10 @@ static void table_remove(struct tows_ledger *ledger, size_t at)
     size_t mask = ledger->capacity - 1;
     const struct tows_ledger_entry *gone = &ledger->entries[at];
     unsigned device = gone->device;
-    uint64_t charge = charge_of(gone->size);
+    uint64_t charge = tows_ledger_charge(gone->size);
     atomic_fetch_sub_explicit(ledger->total, gone->size, memory_order_relaxed);
     atomic_fetch_sub_explicit(&ledger->charged[device], charge, memory_order_relaxed);
-    ledger->pooled[device] -= gone->pooled ? charge : 0;
+    ledger->of_kind[gone->kind][device] -= charge;
     if (ledger->quota != 0) {
         pthread_cond_broadcast(&ledger->changed);
     }
@@ -108,85 +107,135 @@ static void table_remove(struct tows_ledger *ledger, size_t at)
     }
 }
 
-/* ---- pools ---- */
-
-bool tows_ledger_wants_trim(struct tows_ledger *ledger, unsigned device, uint64_t size, bool pooled)
-{
-    uint64_t quota = ledger->quota, charge = charge_of(size);
-    device = place_of(device);
-    if (quota == 0 || charge > quota) {
-        return false;
-    }
-    tow_mutex_lock(&ledger->lock);
-    uint64_t spare = ledger->kept[device] - ledger->pooled[device];
-    /* A pool uses what it has kept. */
-    spare = !pooled ? spare : spare > charge ? spare - charge : 0;
-    bool wants = spare > 0 && ledger->charged[device] + charge + spare > quota;
-    tow_mutex_unlock(&ledger->lock);
-    return wants;
-}
-
-void tows_ledger_trimmed(struct tows_ledger *ledger, unsigned device)
-{
-    device = place_of(device);
-    tow_mutex_lock(&ledger->lock);
-    ledger->kept[device] = ledger->pooled[device];
-    tow_mutex_unlock(&ledger->lock);
-}
-
 /* ---- reservations ---- */
 
-bool tows_ledger_reserve(struct tows_ledger *ledger, unsigned device, uint64_t size)
+static uint64_t beyond(uint64_t one, uint64_t other)
 {
-    uint64_t quota = ledger->quota, charge = charge_of(size);
+    return one > other ? one - other : 0;
+}
+
+/* With the lock held: what pools and graphs hold that nobody is charged for. */
+static uint64_t held_of_nobody(const struct tows_ledger *ledger, unsigned device, uint64_t charge,
+                               enum tows_ledger_kind kind, const struct tows_ledger_held *held)
+{
+    uint64_t sum = 0;
+    for (unsigned i = TOW_LEDGER_POOL; i < TOW_LEDGER_KINDS; i++) {
+        uint64_t own = i == kind && held->is_reused ? charge : 0;
+        uint64_t used = ledger->of_kind[i][device] + own;
+        sum += beyond(beyond(held->bytes[i], used), TOW_LEDGER_ROUNDING);
+    }
+    return sum;
+}
+
+/* With the lock held: an answer, with what is reserved or (`booked`) without. Charges are no larger
+ * than the quota. */
+static bool has_room(const struct tows_ledger *ledger, unsigned device, uint64_t charge,
+                     uint64_t other, bool booked)
+{
+    uint64_t charged = ledger->charged[device] - (booked ? ledger->reserved[device] : 0);
+    uint64_t left = beyond(ledger->quota, charged);
+    return charge <= left && other <= left - charge;
+}
+
+static void reserve_now(struct tows_ledger *ledger, unsigned device, uint64_t charge,
+                        enum tows_ledger_kind kind)
+{
+    ledger->reserved[device] += charge;
+    ledger->of_kind[kind][device] += charge;
+    if (kind != TOW_LEDGER_PLAIN) {
+        ledger->coming[device] += charge;
+        ledger->kept[device] += charge;
+    }
+    atomic_fetch_add_explicit(&ledger->charged[device], charge, memory_order_relaxed);
+}
+
+enum tows_ledger_answer tows_ledger_reserve(struct tows_ledger *ledger, unsigned device,
+                                            uint64_t size, enum tows_ledger_kind kind,
+                                            const struct tows_ledger_held *held)
+{
+    uint64_t quota = ledger->quota, charge = tows_ledger_charge(size);
+    enum tows_ledger_answer answer = TOW_LEDGER_FULL;
+    device = place_of(device);
+    if (quota == 0) {
+        return TOW_LEDGER_FITS;
+    }
+    tow_mutex_lock(&ledger->lock);
+    if (held != NULL) {
+        uint64_t bytes = held->bytes[TOW_LEDGER_POOL] + held->bytes[TOW_LEDGER_GRAPH];
+        ledger->kept[device] = bytes + ledger->coming[device];
+    }
+    while (charge <= quota && has_room(ledger, device, charge, 0, true)) {
+        uint64_t pools = ledger->of_kind[TOW_LEDGER_POOL][device];
+        uint64_t graphs = ledger->of_kind[TOW_LEDGER_GRAPH][device];
+        uint64_t other = held != NULL ? held_of_nobody(ledger, device, charge, kind, held)
+                                      : beyond(ledger->kept[device], pools + graphs);
+        if (has_room(ledger, device, charge, other, false)) {
+            answer = TOW_LEDGER_FITS;
+            reserve_now(ledger, device, charge, kind);
+            break;
+        }
+        if (other > 0 && (held == NULL || !has_room(ledger, device, charge, other, true))) {
+            answer = TOW_LEDGER_ASK;
+            break;
+        }
+        tow_mutex_wait(&ledger->lock, &ledger->changed);
+    }
+    tow_mutex_unlock(&ledger->lock);
+    return answer;
+}
+
+bool tows_ledger_reserve_more(struct tows_ledger *ledger, unsigned device, uint64_t size)
+{
+    uint64_t quota = ledger->quota, charge = tows_ledger_charge(size);
     device = place_of(device);
     if (quota == 0) {
         return true;
     }
     tow_mutex_lock(&ledger->lock);
-    bool fits;
-    while (!(fits = charge <= quota && ledger->charged[device] <= quota - charge) &&
-           charge <= quota &&
-           ledger->charged[device] - ledger->reserved[device] <= quota - charge) {
-        tow_mutex_wait(&ledger->lock, &ledger->changed);
-    }
+    uint64_t used = ledger->of_kind[TOW_LEDGER_POOL][device];
+    used += ledger->of_kind[TOW_LEDGER_GRAPH][device];
+    bool fits = charge <= quota &&
+                has_room(ledger, device, charge, beyond(ledger->kept[device], used), false);
     if (fits) {
-        ledger->reserved[device] += charge;
-        atomic_fetch_add_explicit(&ledger->charged[device], charge, memory_order_relaxed);
+        reserve_now(ledger, device, charge, TOW_LEDGER_PLAIN);
     }
     tow_mutex_unlock(&ledger->lock);
     return fits;
 }
 
 /* With the lock held: it is reserved no more. */
-static void ledger_confirm(struct tows_ledger *ledger, unsigned device, uint64_t charge)
+static void ledger_confirm(struct tows_ledger *ledger, unsigned device, uint64_t charge,
+                           enum tows_ledger_kind kind)
 {
     ledger->reserved[device] -= charge;
+    ledger->coming[device] -= kind != TOW_LEDGER_PLAIN ? charge : 0;
     pthread_cond_broadcast(&ledger->changed);
 }
 
-void tows_ledger_give_back(struct tows_ledger *ledger, unsigned device, uint64_t size)
+void tows_ledger_give_back(struct tows_ledger *ledger, unsigned device, uint64_t size,
+                           enum tows_ledger_kind kind)
 {
-    uint64_t charge = charge_of(size);
+    uint64_t charge = tows_ledger_charge(size);
     device = place_of(device);
     if (ledger->quota == 0) {
         return;
     }
     tow_mutex_lock(&ledger->lock);
     atomic_fetch_sub_explicit(&ledger->charged[device], charge, memory_order_relaxed);
-    ledger_confirm(ledger, device, charge);
+    ledger->of_kind[kind][device] -= charge;
+    ledger_confirm(ledger, device, charge, kind);
     tow_mutex_unlock(&ledger->lock);
 }
 
 void tows_ledger_book(struct tows_ledger *ledger, const struct tows_ledger_entry *entry)
 {
     struct tows_ledger_entry booked = *entry;
-    uint64_t charge = charge_of(entry->size);
+    uint64_t charge = tows_ledger_charge(entry->size);
     bool limited = ledger->quota != 0;
     unsigned device = booked.device = place_of(entry->device);
     tow_mutex_lock(&ledger->lock);
     if (limited) {
-        ledger_confirm(ledger, device, charge);
+        ledger_confirm(ledger, device, charge, booked.kind);
     }
     /* Where there is no memory for an entry: without a quota that is only a wrong number in a
      * table; with one it stays charged for as long as the session lives. */
@@ -199,12 +248,7 @@ void tows_ledger_book(struct tows_ledger *ledger, const struct tows_ledger_entry
         }
         if (!limited) {
             atomic_fetch_add_explicit(&ledger->charged[device], charge, memory_order_relaxed);
-        }
-        if (booked.pooled) {
-            ledger->pooled[device] += charge;
-            ledger->kept[device] = ledger->pooled[device] > ledger->kept[device]
-                                       ? ledger->pooled[device]
-                                       : ledger->kept[device];
+            ledger->of_kind[booked.kind][device] += charge;
         }
     }
     tow_mutex_unlock(&ledger->lock);
@@ -226,6 +270,16 @@ bool tows_ledger_has(struct tows_ledger *ledger, uint64_t key)
     bool has = table_find(ledger, key) != NULL;
     tow_mutex_unlock(&ledger->lock);
     return has;
+}
+
+void tows_ledger_rename_context(struct tows_ledger *ledger, const void *from, void *to)
+{
+    tow_mutex_lock(&ledger->lock);
+    for (size_t i = 0; from != NULL && i < ledger->capacity; i++) {
+        struct tows_ledger_entry *entry = &ledger->entries[i];
+        entry->context = entry->key != 0 && entry->context == from ? to : entry->context;
+    }
+    tow_mutex_unlock(&ledger->lock);
 }
 
 void tows_ledger_drop_context(struct tows_ledger *ledger, const void *context)

@@ -15,6 +15,28 @@
 enum {
     TOW_LEDGER_GPUS_MAX = 16, /* those behind are counted with the last */
     TOW_LEDGER_UNIT = 512,    /* no driver gives out less */
+    /* What pools, and graphs, may hold in pieces that are not full. */
+    TOW_LEDGER_ROUNDING = 32 << 20,
+};
+
+/* Who keeps memory when it was freed. */
+enum tows_ledger_kind {
+    TOW_LEDGER_PLAIN, /* nobody */
+    TOW_LEDGER_POOL,
+    TOW_LEDGER_GRAPH,
+    TOW_LEDGER_KINDS,
+};
+
+enum tows_ledger_answer {
+    TOW_LEDGER_FULL,
+    TOW_LEDGER_FITS,
+    TOW_LEDGER_ASK, /* it depends on what pools and graphs hold */
+};
+
+/* What the driver says that they hold on a GPU. */
+struct tows_ledger_held {
+    uint64_t bytes[TOW_LEDGER_KINDS];
+    bool is_reused; /* what the pools have free is for whoever asks */
 };
 
 /* One allocation. Addresses and handles of all kinds share the table: their values do not meet. */
@@ -22,7 +44,7 @@ struct tows_ledger_entry {
     uint64_t key; /* 0: none */
     uint64_t size;
     unsigned device;
-    bool pooled;   /* a pool may keep it when it was freed */
+    enum tows_ledger_kind kind;
     void *context; /* what it dies with; NULL: nothing */
 };
 
@@ -37,8 +59,9 @@ struct tows_ledger {
     size_t capacity;                   /* a power of two */
     size_t used;
     uint64_t reserved[TOW_LEDGER_GPUS_MAX]; /* of what is charged: not booked yet */
-    uint64_t pooled[TOW_LEDGER_GPUS_MAX];   /* of what is charged: of pools */
-    uint64_t kept[TOW_LEDGER_GPUS_MAX];     /* the most that pools had since they were trimmed */
+    uint64_t coming[TOW_LEDGER_GPUS_MAX];   /* of that: to pools and graphs */
+    uint64_t of_kind[TOW_LEDGER_KINDS][TOW_LEDGER_GPUS_MAX]; /* of what is charged */
+    uint64_t kept[TOW_LEDGER_GPUS_MAX]; /* pools and graphs hold no more than this */
 };
 
 /* `charged` has TOW_LEDGER_GPUS_MAX numbers. */
@@ -46,24 +69,30 @@ void tows_ledger_init(struct tows_ledger *ledger, _Atomic uint64_t *total, _Atom
                       _Atomic uint64_t *charged);
 void tows_ledger_fini(struct tows_ledger *ledger);
 
-/* Whether pools may keep so much that they should be trimmed before this is allocated. */
-bool tows_ledger_wants_trim(struct tows_ledger *ledger, unsigned device, uint64_t size,
-                            bool pooled);
-void tows_ledger_trimmed(struct tows_ledger *ledger, unsigned device);
-
-/* Room for `size` bytes, or false: that would be more than the quota. Where it depends on what
- * others have reserved and may give back, it waits for them: nobody is refused for what nobody
- * gets. Without a quota there is always room, and nothing is reserved. */
-bool tows_ledger_reserve(struct tows_ledger *ledger, unsigned device, uint64_t size);
-void tows_ledger_give_back(struct tows_ledger *ledger, unsigned device, uint64_t size);
+/* Room for `size` bytes; without a quota there always is, and nothing is reserved. Where it depends
+ * on what others have reserved and may give back, it waits for them: nobody is refused for what
+ * nobody gets. `held` is NULL at first. When the answer is TOW_LEDGER_ASK the caller asks the
+ * driver and comes again; if that is the answer then, too, pools should be trimmed first. */
+enum tows_ledger_answer tows_ledger_reserve(struct tows_ledger *ledger, unsigned device,
+                                            uint64_t size, enum tows_ledger_kind kind,
+                                            const struct tows_ledger_held *held);
+/* The same for more of what the caller has reserved already: it waits for nobody, as it might wait
+ * for itself. */
+bool tows_ledger_reserve_more(struct tows_ledger *ledger, unsigned device, uint64_t size);
+void tows_ledger_give_back(struct tows_ledger *ledger, unsigned device, uint64_t size,
+                           enum tows_ledger_kind kind);
 
 /* What was reserved is allocated, and is called `key`. */
 void tows_ledger_book(struct tows_ledger *ledger, const struct tows_ledger_entry *entry);
 /* It is freed; a key that is not known is none of the session's own. */
 void tows_ledger_drop(struct tows_ledger *ledger, uint64_t key);
 bool tows_ledger_has(struct tows_ledger *ledger, uint64_t key);
-/* All that dies with a context. */
+/* All that dies with a context. The driver may give out its handle again at once: before it is
+ * asked to destroy it, the context gets a name that no driver gives out. */
+void tows_ledger_rename_context(struct tows_ledger *ledger, const void *from, void *to);
 void tows_ledger_drop_context(struct tows_ledger *ledger, const void *context);
+/* What counts of an allocation. */
+uint64_t tows_ledger_charge(uint64_t size);
 
 /* What is left of the quota; UINT64_MAX: there is none. */
 uint64_t tows_ledger_left(const struct tows_ledger *ledger, unsigned device);

@@ -23,7 +23,7 @@
 
 #define MIB ((size_t)1 << 20)
 
-enum { PARTS = 16, THREADS = 64, ROUNDS = 30 };
+enum { PARTS = 16, THREADS = 64, ROUNDS = 30, POOLS = 6, ROUNDING = 32 << 20 };
 
 static void expect(bool right, const char *what, unsigned long long got, unsigned long long wanted)
 {
@@ -471,6 +471,34 @@ static void trim(size_t quota)
     give_plain(&part);
     CHECK(take_from_pool(&part));
     give_to_pool(&part);
+    /* Many pools that keep all hold no more than one would. */
+    struct part parts[POOLS];
+    uint64_t sum = 0;
+    for (size_t i = 0; i < POOLS; i++) {
+        parts[i] = (struct part){.size = quota / 2};
+        CHECK(take_from_pool(&parts[i]));
+        CHECK(cuMemPoolSetAttribute((CUmemoryPool)parts[i].other, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD,
+                                    &all));
+        give_async(&parts[i]);
+    }
+    for (size_t i = 0; i < POOLS; i++) {
+        sum += reserved((CUmemoryPool)parts[i].other);
+    }
+    expect(sum <= quota + ROUNDING, "kept by many pools", sum, quota);
+    for (size_t i = 0; i < POOLS; i++) {
+        CHECK(cuMemPoolDestroy((CUmemoryPool)parts[i].other));
+    }
+    /* A row's padding counts, too: the width alone says nothing. */
+    size_t pitch = 0;
+    CUresult result = cuMemAllocPitch(&part.at, &pitch, 1, quota / 256, 4);
+    expect(pitch <= 256 || result == CUDA_ERROR_OUT_OF_MEMORY, "rows that are padded", result, 2);
+    if (result == CUDA_SUCCESS) {
+        expect(left() == quota - pitch * (quota / 256), "left beside rows", left(), 0);
+        CHECK(cuMemFree(part.at));
+    }
+    result = cuMemAllocPitch(&part.at, &pitch, 1, quota / 2, 4);
+    expect(result == CUDA_ERROR_OUT_OF_MEMORY, "too many rows", result, 2);
+    expect(left() == quota, "left after rows", left(), quota);
 }
 
 /* ---- graphs ---- */
