@@ -13,6 +13,7 @@
 #include "gen/texture.h"
 #include "gen/vmm.h"
 #include "server/session/session.h"
+#include "server/worker/array_size.h"
 #include "server/worker/graph_memory.h"
 #include "server/worker/image_globals.h"
 #include "server/worker/ledger.h"
@@ -38,6 +39,14 @@ struct pool {
     unsigned uses; /* calls that name it just now */
 };
 
+/* What a limit of a context was at most. */
+struct limit_seen {
+    struct limit_seen *next;
+    CUcontext context;
+    CUlimit limit;
+    uint64_t most;
+};
+
 static struct {
     struct tow_driver next; /* the driver itself */
     struct tows_ledger ledger;
@@ -53,6 +62,7 @@ static struct {
     pthread_cond_t unused; /* a pool that is being destroyed is not used any more */
     struct pool *pools;    /* owned; with a quota */
     size_t pool_count, pool_room;
+    struct limit_seen *limits; /* owned */
 } account = {.lock = TOW_MUTEX(SERVER_ACCOUNT_POOLS), .unused = PTHREAD_COND_INITIALIZER};
 
 /* ---- what all of them do ---- */
@@ -499,102 +509,10 @@ static CUresult account_map_arrays(CUarrayMapInfo *infos, unsigned int count, CU
 
 /* ---- arrays ---- */
 
-static uint64_t at_least_one(uint64_t value)
-{
-    return value == 0 ? 1 : value;
-}
-
-/* Bits of one element, with all its channels. */
-static unsigned element_bits(CUarray_format format, unsigned channels)
-{
-    channels = channels == 0 ? 1 : channels;
-    switch ((int)format) {
-    case CU_AD_FORMAT_UNSIGNED_INT8:
-    case CU_AD_FORMAT_SIGNED_INT8:
-        return 8 * channels;
-    case CU_AD_FORMAT_UNSIGNED_INT16:
-    case CU_AD_FORMAT_SIGNED_INT16:
-    case CU_AD_FORMAT_HALF:
-        return 16 * channels;
-    case CU_AD_FORMAT_UNORM_INT8X1:
-    case CU_AD_FORMAT_SNORM_INT8X1:
-        return 8;
-    case CU_AD_FORMAT_UNORM_INT8X2:
-    case CU_AD_FORMAT_SNORM_INT8X2:
-    case CU_AD_FORMAT_UNORM_INT16X1:
-    case CU_AD_FORMAT_SNORM_INT16X1:
-    case CU_AD_FORMAT_NV16:
-    case CU_AD_FORMAT_YUY2:
-        return 16;
-    case CU_AD_FORMAT_UNORM_INT16X4:
-    case CU_AD_FORMAT_SNORM_INT16X4:
-    case CU_AD_FORMAT_Y416:
-        return 64;
-    case CU_AD_FORMAT_BC1_UNORM:
-    case CU_AD_FORMAT_BC1_UNORM_SRGB:
-    case CU_AD_FORMAT_BC4_UNORM:
-    case CU_AD_FORMAT_BC4_SNORM:
-        return 4; /* blocks of 4x4 */
-    case CU_AD_FORMAT_BC2_UNORM:
-    case CU_AD_FORMAT_BC2_UNORM_SRGB:
-    case CU_AD_FORMAT_BC3_UNORM:
-    case CU_AD_FORMAT_BC3_UNORM_SRGB:
-    case CU_AD_FORMAT_BC5_UNORM:
-    case CU_AD_FORMAT_BC5_SNORM:
-    case CU_AD_FORMAT_BC6H_UF16:
-    case CU_AD_FORMAT_BC6H_SF16:
-    case CU_AD_FORMAT_BC7_UNORM:
-    case CU_AD_FORMAT_BC7_UNORM_SRGB:
-        return 8;
-    case CU_AD_FORMAT_NV12:
-        return 12;
-    case CU_AD_FORMAT_P010:
-    case CU_AD_FORMAT_P016:
-    case CU_AD_FORMAT_Y444_PLANAR8:
-    case CU_AD_FORMAT_YUV444_8bit_SemiPlanar:
-        return 24;
-    case CU_AD_FORMAT_Y444_PLANAR10:
-    case CU_AD_FORMAT_YUV444_16bit_SemiPlanar:
-        return 48;
-    case CU_AD_FORMAT_UNSIGNED_INT32:
-    case CU_AD_FORMAT_SIGNED_INT32:
-    case CU_AD_FORMAT_FLOAT:
-        return 32 * channels;
-    default:
-        return 32; /* of the packed ones most have that */
-    }
-}
-
-/* What an array of so many levels needs at least. Memory of one that is sparse, or is mapped
- * later, is none of its own. */
-static uint64_t array_size(const CUDA_ARRAY3D_DESCRIPTOR *what, unsigned levels)
-{
-    if ((what->Flags & (CUDA_ARRAY3D_SPARSE | CUDA_ARRAY3D_DEFERRED_MAPPING)) != 0) {
-        return 0;
-    }
-    uint64_t width = at_least_one(what->Width), height = at_least_one(what->Height);
-    uint64_t depth = at_least_one(what->Depth), sum = 0;
-    bool layered = (what->Flags & (CUDA_ARRAY3D_LAYERED | CUDA_ARRAY3D_CUBEMAP)) != 0;
-    unsigned bits = element_bits(what->Format, what->NumChannels);
-    for (unsigned level = 0; level < at_least_one(levels) && level < 64; level++) {
-        uint64_t size;
-        if (__builtin_mul_overflow(width, height, &size) ||
-            __builtin_mul_overflow(size, depth, &size) ||
-            __builtin_mul_overflow(size, (uint64_t)bits, &size) ||
-            __builtin_add_overflow(sum, (size + 7) / 8, &sum)) {
-            return UINT64_MAX;
-        }
-        width = at_least_one(width / 2);
-        height = at_least_one(height / 2);
-        depth = layered ? depth : at_least_one(depth / 2);
-    }
-    return sum;
-}
-
 static CUresult array_create_3d(CUarray *ret, const CUDA_ARRAY3D_DESCRIPTOR *what)
 {
     int device = current_device();
-    uint64_t size = array_size(what, 1);
+    uint64_t size = tows_array_size(what, 1);
     if (!account_reserve(device, size, TOW_LEDGER_PLAIN)) {
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
@@ -610,7 +528,7 @@ static CUresult array_create(CUarray *ret, const CUDA_ARRAY_DESCRIPTOR *what)
                                           .Format = what->Format,
                                           .NumChannels = what->NumChannels};
     int device = current_device();
-    uint64_t size = array_size(&flat, 1);
+    uint64_t size = tows_array_size(&flat, 1);
     if (!account_reserve(device, size, TOW_LEDGER_PLAIN)) {
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
@@ -632,7 +550,7 @@ static CUresult mipmapped_create(CUmipmappedArray *ret, const CUDA_ARRAY3D_DESCR
                                  unsigned int levels)
 {
     int device = current_device();
-    uint64_t size = array_size(what, levels);
+    uint64_t size = tows_array_size(what, levels);
     if (!account_reserve(device, size, TOW_LEDGER_PLAIN)) {
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
@@ -766,25 +684,71 @@ static const struct tows_graph_memory_ops graph_ops = {graph_reserve, graph_give
 
 /* ---- contexts ---- */
 
-/* The heap of malloc in kernels; the driver takes its default size for its own. */
+/* The most that a limit of a context ever was, `value` included. Where there is no memory for
+ * that, it is `value`. */
+static uint64_t most_of_limit(CUcontext context, CUlimit limit, uint64_t value)
+{
+    uint64_t most = value;
+    tow_mutex_lock(&account.lock);
+    struct limit_seen *seen = account.limits;
+    while (seen != NULL && (seen->context != context || seen->limit != limit)) {
+        seen = seen->next;
+    }
+    if (seen != NULL) {
+        seen->most = seen->most > value ? seen->most : value;
+        most = seen->most;
+    } else if ((seen = malloc(sizeof *seen)) != NULL) {
+        *seen = (struct limit_seen){account.limits, context, limit, value};
+        account.limits = seen;
+    }
+    tow_mutex_unlock(&account.lock);
+    return most;
+}
+
+static void forget_limits(CUcontext context)
+{
+    tow_mutex_lock(&account.lock);
+    for (struct limit_seen **at = &account.limits; *at != NULL;) {
+        struct limit_seen *seen = *at;
+        if (seen->context == context) {
+            *at = seen->next;
+            free(seen);
+        } else {
+            at = &seen->next;
+        }
+    }
+    tow_mutex_unlock(&account.lock);
+}
+
+/* Memory that a context has for its kernels: the heap of malloc and the buffer of printf. The
+ * driver takes their default sizes for its own. What a context has ever had beyond these counts
+ * until it goes: drivers do not say whether they give it back. */
 static CUresult set_limit(CUlimit limit, size_t value)
 {
     CUcontext context = current_context();
-    if (limit != CU_LIMIT_MALLOC_HEAP_SIZE || context == NULL || account.ledger.quota == 0) {
+    if ((limit != CU_LIMIT_MALLOC_HEAP_SIZE && limit != CU_LIMIT_PRINTF_FIFO_SIZE) ||
+        context == NULL) {
         return tow_drive(&account.next, cuCtxSetLimit)(limit, value);
     }
     int device = current_device();
     size_t before = 0;
     CUresult result = tow_drive(&account.next, cuCtxGetLimit)(&before, limit);
-    if (result != CUDA_SUCCESS || value <= before) {
-        return result != CUDA_SUCCESS ? result
-                                      : tow_drive(&account.next, cuCtxSetLimit)(limit, value);
+    if (result != CUDA_SUCCESS) {
+        return result;
     }
-    if (!account_reserve(device, value - before, false)) {
+    uint64_t most = most_of_limit(context, limit, before);
+    uint64_t rise = value > most ? value - most : 0;
+    if (rise != 0 && !account_reserve(device, rise, TOW_LEDGER_PLAIN)) {
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
     result = tow_drive(&account.next, cuCtxSetLimit)(limit, value);
-    return account_confirm(result, make_key(), device, value - before, true);
+    if (rise == 0) {
+        return result;
+    }
+    if (result == CUDA_SUCCESS) {
+        most_of_limit(context, limit, value);
+    }
+    return account_confirm(result, make_key(), device, rise, true);
 }
 
 static CUresult primary_retain(CUcontext *ret, CUdevice device)
@@ -798,43 +762,67 @@ static CUresult primary_retain(CUcontext *ret, CUdevice device)
     return result;
 }
 
-/* The primary context may have gone: then so has all that was in it. */
-static void check_primary(CUdevice device)
+static bool is_active(CUdevice device)
 {
     unsigned int flags;
     int active = 1;
-    if (device < 0 || device >= DEVICES_MAX ||
-        tow_drive(&account.next, cuDevicePrimaryCtxGetState)(device, &flags, &active) !=
-            CUDA_SUCCESS ||
-        active) {
-        return;
+    return tow_drive(&account.next, cuDevicePrimaryCtxGetState)(device, &flags, &active) !=
+               CUDA_SUCCESS ||
+           active;
+}
+
+/* Before the driver may destroy a context, and give its handle out again: what is in it gets
+ * another name. */
+static CUcontext context_leaves(CUcontext context)
+{
+    CUcontext name = (CUcontext)(uintptr_t)make_key();
+    tows_ledger_rename_context(&account.ledger, context, name);
+    return name;
+}
+
+static void context_left(CUcontext context, CUcontext name, bool gone)
+{
+    if (gone) {
+        forget_limits(context);
+        tows_ledger_drop_context(&account.ledger, name);
+    } else {
+        tows_ledger_rename_context(&account.ledger, name, context);
     }
-    tow_mutex_lock(&account.lock);
-    CUcontext context = account.primary[device];
-    tow_mutex_unlock(&account.lock);
-    tows_ledger_drop_context(&account.ledger, context);
+}
+
+/* The primary context may go with this: then so does all that is in it. */
+static CUresult primary_leave(CUdevice device, CUresult (*leave)(CUdevice device))
+{
+    CUcontext context = NULL;
+    if (device >= 0 && device < DEVICES_MAX) {
+        tow_mutex_lock(&account.lock);
+        context = account.primary[device];
+        tow_mutex_unlock(&account.lock);
+    }
+    if (context == NULL) {
+        return leave(device);
+    }
+    CUcontext name = context_leaves(context);
+    CUresult result = leave(device);
+    context_left(context, name, !is_active(device));
+    return result;
 }
 
 static CUresult primary_release(CUdevice device)
 {
-    CUresult result = tow_drive(&account.next, cuDevicePrimaryCtxRelease_v2)(device);
-    check_primary(device);
-    return result;
+    return primary_leave(device, tow_drive(&account.next, cuDevicePrimaryCtxRelease_v2));
 }
 
 static CUresult primary_reset(CUdevice device)
 {
-    CUresult result = tow_drive(&account.next, cuDevicePrimaryCtxReset_v2)(device);
-    check_primary(device);
-    return result;
+    return primary_leave(device, tow_drive(&account.next, cuDevicePrimaryCtxReset_v2));
 }
 
 static CUresult context_destroy(CUcontext context)
 {
+    CUcontext name = context_leaves(context);
     CUresult result = tow_drive(&account.next, cuCtxDestroy_v2)(context);
-    if (result == CUDA_SUCCESS) {
-        tows_ledger_drop_context(&account.ledger, context);
-    }
+    context_left(context, name, result == CUDA_SUCCESS);
     return result;
 }
 

@@ -382,10 +382,23 @@ static void fill_all(size_t quota)
            CUDA_ERROR_OUT_OF_MEMORY);
     CHECK(cuCtxSetLimit(CU_LIMIT_MALLOC_HEAP_SIZE, heap + quota / 2));
     expect(left() == quota - quota / 2, "left beside a heap", left(), quota / 2);
+    /* It counts for the most that it was, and not for each rise. */
+    CHECK(cuCtxSetLimit(CU_LIMIT_MALLOC_HEAP_SIZE, heap));
+    CHECK(cuCtxSetLimit(CU_LIMIT_MALLOC_HEAP_SIZE, heap + quota / 4));
+    CHECK(cuCtxSetLimit(CU_LIMIT_MALLOC_HEAP_SIZE, heap + quota / 2));
+    expect(left() == quota - quota / 2, "left beside a heap that rose again", left(), quota / 2);
+    size_t buffer;
+    CHECK(cuCtxGetLimit(&buffer, CU_LIMIT_PRINTF_FIFO_SIZE));
+    CHECK(cuCtxSetLimit(CU_LIMIT_PRINTF_FIFO_SIZE, buffer + quota / 4));
+    expect(left() == quota / 4, "left beside a buffer for printf", left(), quota / 4);
     /* All that is in a context goes with it. */
     CHECK(cuDevicePrimaryCtxReset(0));
     begin();
     expect(left() == quota, "left after the context", left(), quota);
+    CHECK(cuCtxSetLimit(CU_LIMIT_MALLOC_HEAP_SIZE, heap + quota / 2));
+    expect(left() == quota - quota / 2, "left beside a new context's heap", left(), quota / 2);
+    CHECK(cuDevicePrimaryCtxReset(0));
+    begin();
 }
 
 /* ---- threads ---- */
