@@ -71,7 +71,14 @@ def what_pools_keep_is_given_back_before_anybody_is_refused():
         nothing_is_charged(server)
 
 
-@t.test(60)
+@t.test(100, trees=("plain", "asan", "tsan"))
+def pools_come_and_go_at_the_limit():
+    with t.Server(f"--gpu-memory={QUOTA}M") as server:
+        ask(server, "pools", QUOTA)
+        nothing_is_charged(server)
+
+
+@t.test(60, trees=("plain", "asan"))
 def what_graphs_allocate_counts_for_as_long_as_it_lives():
     with t.Server(f"--gpu-memory={QUOTA}M") as server:
         ask(server, "graphs", QUOTA)

@@ -7,6 +7,7 @@
  *     quota total          says what the driver and NVML show, in MiB
  *     quota hold MIB       takes that much, says what NVML shows, and waits for the end of stdin
  *     quota over MIB       takes that much, which is too much; what it then prints is the error
+ *     quota pools MIB      8 threads make, fill and destroy pools at the limit
  *     quota graphs MIB     what graphs allocate counts for as long as it lives
  *     quota share MIB      another process uses memory of this one by a handle of cuIpc
  */
@@ -24,6 +25,7 @@
 #define MIB ((size_t)1 << 20)
 
 enum { PARTS = 16, THREADS = 64, ROUNDS = 30, POOLS = 6, ROUNDING = 32 << 20 };
+enum { CHURNERS = 8, CHURNS = 60 };
 
 static void expect(bool right, const char *what, unsigned long long got, unsigned long long wanted)
 {
@@ -514,6 +516,46 @@ static void trim(size_t quota)
     expect(left() == quota, "left after rows", left(), quota);
 }
 
+/* While one thread is near the quota and has all pools asked and trimmed, others destroy them. */
+static void *churn_thread(void *user)
+{
+    CHECK(cuCtxSetCurrent(shared.context));
+    cuuint64_t all = UINT64_MAX;
+    for (unsigned i = 0; i < CHURNS; i++) {
+        struct part part = {.size = shared.quota / 3}, plain = {.size = shared.quota / 2};
+        CUresult result = take_from_pool(&part);
+        if (result == CUDA_SUCCESS) {
+            CHECK(cuMemPoolSetAttribute((CUmemoryPool)part.other, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD,
+                                        &all));
+            give_async(&part);
+        }
+        if (take_plain(&plain) == CUDA_SUCCESS) {
+            give_plain(&plain);
+        }
+        if (result == CUDA_SUCCESS) {
+            CHECK(cuMemPoolDestroy((CUmemoryPool)part.other));
+        }
+    }
+    return user;
+}
+
+static void churn_pools(size_t quota)
+{
+    pthread_t threads[CHURNERS];
+    shared.context = begin();
+    shared.quota = quota;
+    for (size_t i = 0; i < CHURNERS; i++) {
+        pthread_create(&threads[i], NULL, churn_thread, NULL);
+    }
+    for (size_t i = 0; i < CHURNERS; i++) {
+        pthread_join(threads[i], NULL);
+    }
+    struct part part = {.size = quota};
+    CHECK(take_plain(&part));
+    give_plain(&part);
+    expect(left() == quota, "left after the pools", left(), quota);
+}
+
 /* ---- graphs ---- */
 
 static CUgraph allocating(size_t size, unsigned count, CUdeviceptr *ret)
@@ -669,6 +711,8 @@ int main(int argc, char **argv)
         run_threads(size);
     } else if (strcmp(what, "trim") == 0) {
         trim(size);
+    } else if (strcmp(what, "pools") == 0) {
+        churn_pools(size);
     } else if (strcmp(what, "graphs") == 0) {
         run_graphs(size);
     } else if (strcmp(what, "share") == 0) {
