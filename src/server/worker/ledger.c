@@ -109,7 +109,7 @@ static void table_remove(struct tows_ledger *ledger, size_t at)
 
 /* ---- reservations ---- */
 
-static uint64_t beyond(uint64_t one, uint64_t other)
+static uint64_t left_beyond(uint64_t one, uint64_t other)
 {
     return one > other ? one - other : 0;
 }
@@ -122,7 +122,7 @@ static uint64_t held_of_nobody(const struct tows_ledger *ledger, unsigned device
     for (unsigned i = TOW_LEDGER_POOL; i < TOW_LEDGER_KINDS; i++) {
         uint64_t own = i == kind && held->is_reused ? charge : 0;
         uint64_t used = ledger->of_kind[i][device] + own;
-        sum += beyond(beyond(held->bytes[i], used), TOW_LEDGER_ROUNDING);
+        sum += left_beyond(left_beyond(held->bytes[i], used), TOW_LEDGER_ROUNDING);
     }
     return sum;
 }
@@ -133,7 +133,7 @@ static bool has_room(const struct tows_ledger *ledger, unsigned device, uint64_t
                      uint64_t other, bool booked)
 {
     uint64_t charged = ledger->charged[device] - (booked ? ledger->reserved[device] : 0);
-    uint64_t left = beyond(ledger->quota, charged);
+    uint64_t left = left_beyond(ledger->quota, charged);
     return charge <= left && other <= left - charge;
 }
 
@@ -168,7 +168,7 @@ enum tows_ledger_answer tows_ledger_reserve(struct tows_ledger *ledger, unsigned
         uint64_t pools = ledger->of_kind[TOW_LEDGER_POOL][device];
         uint64_t graphs = ledger->of_kind[TOW_LEDGER_GRAPH][device];
         uint64_t other = held != NULL ? held_of_nobody(ledger, device, charge, kind, held)
-                                      : beyond(ledger->kept[device], pools + graphs);
+                                      : left_beyond(ledger->kept[device], pools + graphs);
         if (has_room(ledger, device, charge, other, false)) {
             answer = TOW_LEDGER_FITS;
             reserve_now(ledger, device, charge, kind);
@@ -195,7 +195,7 @@ bool tows_ledger_reserve_more(struct tows_ledger *ledger, unsigned device, uint6
     uint64_t used = ledger->of_kind[TOW_LEDGER_POOL][device];
     used += ledger->of_kind[TOW_LEDGER_GRAPH][device];
     bool fits = charge <= quota &&
-                has_room(ledger, device, charge, beyond(ledger->kept[device], used), false);
+                has_room(ledger, device, charge, left_beyond(ledger->kept[device], used), false);
     if (fits) {
         reserve_now(ledger, device, charge, TOW_LEDGER_PLAIN);
     }
