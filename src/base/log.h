@@ -45,6 +45,8 @@ struct tow_log_field {
     const char *name;
     const char *text; /* NULL: a number */
     double number;
+    bool is_whole; /* it is this one */
+    uint64_t whole;
 };
 
 /* Whom a line is about; what is not known is 0 or NULL. */

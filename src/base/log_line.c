@@ -90,6 +90,8 @@ static bool json_fits(const struct tow_log_head *head, const char *stamp, const 
     for (; field != NULL && field->name != NULL; field++) {
         if (field->text != NULL) {
             tow_json_str(&json, field->name, field->text);
+        } else if (field->is_whole) {
+            tow_json_u64(&json, field->name, field->whole);
         } else {
             tow_json_f64(&json, field->name, field->number);
         }

@@ -11,9 +11,10 @@
 
 #include "cli/guess.h"
 #include "base/log.h"
+#include "base/size.h"
 #include "transport/lanes.h"
 
-enum kind { KIND_ANY, KIND_WORD, KIND_LANES, KIND_LOG, KIND_FILE };
+enum kind { KIND_ANY, KIND_WORD, KIND_LANES, KIND_SIZE, KIND_LOG, KIND_FILE };
 
 struct variable {
     const char *name;
@@ -38,6 +39,7 @@ static const struct variable variables[] = {
     {"TOWLINE_TRACE", KIND_FILE, NULL, NULL},
     {"TOWLINE_STATS", KIND_FILE, NULL, NULL},
     {"TOWLINE_TRANSPORT", KIND_WORD, "auto unix shm", "auto, unix or shm"},
+    {"TOWLINE_GPU_MEMORY", KIND_SIZE, NULL, "a size, for example 8G"},
     {"TOWLINE_LANES", KIND_LANES, NULL, "a number from 1 to 16"},
     {"TOWLINE_MANAGED", KIND_WORD, "compare track", "compare or track, or nothing"},
     {"TOWLINE_SYNC", KIND_WORD, "0 1", "1 or 0"},
@@ -66,6 +68,10 @@ static bool environment_understands(const struct variable *variable, const char 
     case KIND_LANES: {
         long number = strtol(value, &end, 10);
         return *end == '\0' && number >= 0 && number <= (long)TOW_LANES_MAX + 1;
+    }
+    case KIND_SIZE: {
+        uint64_t size;
+        return tow_size_parse(value, &size) == 0;
     }
     case KIND_LOG:
         return tow_log_understands(value);

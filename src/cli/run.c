@@ -8,6 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/size.h"
 #include "cli/cli.h"
 #include "cli/private.h"
 #include "transport/address.h"
@@ -46,6 +47,7 @@ struct run_order {
     const char *server, *device;
     struct tow_private_setting soft[TOW_PRIVATE_SETTINGS_MAX]; /* of the software GPU */
     unsigned soft_count;
+    const char *gpu_memory;
     bool quiet, unchecked;
     bool in_process; /* the server is inside the program */
 };
@@ -76,6 +78,7 @@ static const struct tow_flag run_flags[] = {
     {"-d", "--device", "WHAT", 'd'},
     {"-q", "--quiet", NULL, 'q'},
     {NULL, "--no-check", NULL, 'n'},
+    {NULL, "--gpu-memory", "SIZE", 'm'},
     {NULL, "--soft-devices", "N", KEY_SOFT},
     {NULL, "--soft-memory", "SIZE", KEY_SOFT + 1},
     {NULL, "--soft-capability", "X.Y", KEY_SOFT + 2},
@@ -129,6 +132,7 @@ static int take_order(int argc, char **argv, struct run_order *order, int *ret_a
     while ((key = tow_flags_next(&flags, &value)) > 0) {
         order->server = key == 's' ? value : order->server;
         order->device = key == 'd' ? value : order->device;
+        order->gpu_memory = key == 'm' ? value : order->gpu_memory;
         order->quiet |= key == 'q';
         order->unchecked |= key == 'n';
         if (key >= KEY_SOFT && order->soft_count < TOW_PRIVATE_SETTINGS_MAX) {
@@ -187,6 +191,15 @@ static int run_main(int argc, char **argv)
     if (take_order(argc, argv, &order, &at) < 0) {
         return at;
     }
+    uint64_t size;
+    if (order.gpu_memory != NULL && (tow_size_parse(order.gpu_memory, &size) < 0 || size == 0)) {
+        tow_cli_say("--gpu-memory=%s is no size; write for example --gpu-memory 8G",
+                    order.gpu_memory);
+        return TOW_EXIT_USAGE;
+    }
+    if (order.gpu_memory != NULL) {
+        setenv("TOWLINE_GPU_MEMORY", order.gpu_memory, 1);
+    }
     if (tow_environment_check(say_mistake, NULL) > 0) {
         return TOW_EXIT_USAGE;
     }
@@ -220,7 +233,9 @@ const struct tow_command tow_command_run = {
     .name = "run",
     .summary = "run a program on a GPU that is elsewhere",
     .help =
-        "towline run [-s ADDRESS] [--no-check] [--device WHAT] [-q] [--] PROGRAM [ARGUMENTS]\n"
+        "towline run [-s ADDRESS] [--no-check] [--gpu-memory SIZE] [--device WHAT] [-q] [--] "
+        "PROGRAM\n"
+        "            [ARGUMENTS]\n"
         "\n"
         "Runs a CUDA program, unmodified, on the GPUs of a Towline server.\n"
         "\n"
@@ -243,6 +258,10 @@ const struct tow_command tow_command_run = {
         "                         devices 0, 1, 2 ... one after another.\n"
         "  --no-check             do not ask the server whether it is there before the program "
         "starts\n"
+        "  --gpu-memory SIZE      what the program may have of each GPU, for example 8G: it sees "
+        "GPUs "
+        "of that\n"
+        "                         size. Never more than the server gives it\n"
         "  -d, --device WHAT      a private server for this program: cuda, soft, dry (kernels do "
         "nothing), or\n"
         "                         a driver library's path\n"

@@ -76,6 +76,10 @@ static void status_show(const char *address, const struct tow_json_doc *doc, uns
         printf("sessions of yours: %s; code cache: %s\n",
                status_use(doc, limits, "sessions-per-peer", false, own),
                status_use(doc, limits, "code-cache", true, use));
+        if (tow_json_number(doc, tow_json_member(doc, limits, "gpu-memory"), "limit") != 0) {
+            printf("GPU memory of a session of yours: %s\n",
+                   status_use(doc, limits, "gpu-memory", true, use));
+        }
     }
     status_gpus(doc, first_gpu);
     if (tow_json_number(doc, root, "draining") != 0) {

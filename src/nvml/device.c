@@ -298,6 +298,12 @@ static bool device_knows(const struct tow_nvml_device *device, enum tow_gauge_id
 /* As NVIDIA's library says; where there is none, what the sessions hold. */
 static void memory_of(const struct tow_nvml_device *device, struct nvml_memory *ret_memory)
 {
+    if (device->quota != 0) {
+        ret_memory->total = device->quota;
+        ret_memory->used = device->charged < device->quota ? device->charged : device->quota;
+        ret_memory->free = ret_memory->total - ret_memory->used;
+        return;
+    }
     if (device_knows(device, TOW_GAUGE_memory_total)) {
         ret_memory->total = (unsigned long long)device->gauge[TOW_GAUGE_memory_total];
         ret_memory->free = (unsigned long long)device->gauge[TOW_GAUGE_memory_free];
@@ -334,7 +340,7 @@ TOW_NVML_PUBLIC int nvmlDeviceGetMemoryInfo_v2(void *handle, struct nvml_memory_
     memory_of(device, &plain);
     memory->total = plain.total;
     memory->free = plain.free;
-    memory->reserved = device_knows(device, TOW_GAUGE_memory_reserved)
+    memory->reserved = device->quota == 0 && device_knows(device, TOW_GAUGE_memory_reserved)
                            ? (unsigned long long)device->gauge[TOW_GAUGE_memory_reserved]
                            : 0;
     /* Here, other than in the first form, what the driver keeps does not count as used. */

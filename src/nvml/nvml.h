@@ -121,6 +121,8 @@ struct tow_nvml_device {
     unsigned domain, bus, slot;
     int major, minor;
     uint64_t memory, held; /* all of it; what the server's sessions hold */
+    uint64_t charged;      /* what those of whoever asks hold of their quotas */
+    uint64_t quota;        /* of whoever asks: the server has no more for it; 0: all */
     int64_t bus_width, clock_khz, memory_clock_khz;
     int cuda;
     uint64_t peers; /* bit i: may reach the server's GPU i */

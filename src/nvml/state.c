@@ -15,6 +15,7 @@
 #include "base/log.h"
 #include "transport/address.h"
 #include "transport/choose.h"
+#include "transport/limit.h"
 #include "wire/control.h"
 #include "wire/limits.h"
 
@@ -90,12 +91,14 @@ static void take_sessions(struct tow_nvml_device *device, const struct tow_json_
                           const struct tow_json_value *sessions)
 {
     const struct tow_json_value *session = NULL;
-    device->held = 0;
+    device->held = device->charged = 0;
     device->process_count = 0;
     while ((session = tow_json_next(doc, sessions, session)) != NULL) {
         bool here = state_number(doc, session, "gpu") == device->ordinal;
         uint64_t memory = here ? (uint64_t)state_number(doc, session, "memory") : 0;
         const struct tow_json_value *used = tow_json_member(doc, session, "used");
+        const struct tow_json_value *charged = tow_json_member(doc, session, "charged");
+        device->charged += state_item(doc, charged, device->ordinal);
         device->held += used == NULL ? memory : state_item(doc, used, device->ordinal);
         if (!here) {
             continue;
@@ -108,6 +111,20 @@ static void take_sessions(struct tow_nvml_device *device, const struct tow_json_
                      tow_json_text(doc, session, "client"));
         }
     }
+}
+
+/* With a quota the GPU is as large as that, and what is in use is what counts against it. */
+static void take_quota(struct tow_nvml_device *device, const struct tow_json_doc *doc,
+                       const struct tow_json_value *root)
+{
+    const struct tow_json_value *limit =
+        tow_json_member(doc, tow_json_member(doc, root, "limits"), "gpu-memory");
+    uint64_t quota = (uint64_t)state_number(doc, limit, "limit"), asked = 0;
+    char why[TOW_WHY_MAX];
+    if (limit != NULL && tow_limit_gpu_memory(&asked, why, sizeof why) == 0 && asked != 0) {
+        quota = quota == 0 || asked < quota ? asked : quota;
+    }
+    device->quota = quota < device->memory ? quota : 0;
 }
 
 static void take_facts(struct tow_nvml_device *device, const struct tow_json_doc *doc,
@@ -202,6 +219,7 @@ static void take_report(unsigned server, const struct tow_json_doc *doc, bool fi
             continue;
         }
         take_sessions(device, doc, tow_json_member(doc, root, "sessions"));
+        take_quota(device, doc, root);
         /* What this user may not see is in use all the same. */
         device->held +=
             state_item(doc, tow_json_member(doc, tow_json_member(doc, root, "others"), "used"),

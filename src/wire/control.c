@@ -52,6 +52,9 @@ int tow_hello_encode(const struct tow_hello *hello, void *at, size_t size, uint3
         tow_enc_u32(&enc, hello->functions);
         tow_enc_align(&enc, 8);
         tow_enc_bytes(&enc, hello->travels, hello->functions * sizeof(struct tow_travel));
+        if (hello->gpu_memory != 0) {
+            tow_enc_u64(&enc, hello->gpu_memory);
+        }
     }
     return control_finish(&enc, at, TOW_CONTROL_HELLO, ret_length);
 }
@@ -98,6 +101,8 @@ int tow_hello_decode(const void *at, const struct tow_frame *frame, struct tow_h
         hello.release = NULL;
         hello.functions = 0;
         hello.travels = NULL;
+    } else if (tow_dec_left(&dec) >= sizeof hello.gpu_memory) {
+        hello.gpu_memory = tow_dec_u64(&dec);
     }
     *ret_hello = hello;
     return 0;

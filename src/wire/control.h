@@ -24,6 +24,8 @@
 #define TOW_CAN_OUTLAST 2u /* the server hangs up behind a BYE when the worker has ended */
 #define TOW_CAN_SILENCE 4u /* the client knows TOW_NOTICE_SILENCE */
 #define TOW_CAN_LOGIN 8u   /* the client answers a CHALLENGE */
+#define TOW_CAN_LIMIT 16u  /* the server takes what HELLO asks of GPU memory */
+#define TOW_CAN_FULL 32u   /* the session has a quota: code that is known may not fit any more */
 
 /* A function and the hash of what travels for it. */
 struct tow_travel {
@@ -42,6 +44,8 @@ struct tow_hello {
     const char *release; /* Towline's version; NULL: the client says nothing from here on */
     uint32_t functions;  /* that the client may call: struct tow_travel, numbers ascending */
     const void *travels; /* so many of them; aligned to nothing */
+    uint64_t gpu_memory; /* bytes of each GPU that the program asks for; 0: it does not, else it
+                            says its release */
     uint32_t env_count;
     const char *env[TOW_HELLO_ENV_MAX]; /* "KEY=VALUE": what changes how the driver starts */
 };

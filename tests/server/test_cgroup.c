@@ -211,11 +211,15 @@ static void limits_leave_room_for_what_nobody_counts(void **state)
                                  .soft_threads = 3,
                                  .session_threads = 100};
     (void)state;
-    assert_int_equal(tows_cgroup_memory(&config, false, false), (24 + 64 + 1024) * mib);
-    assert_int_equal(tows_cgroup_memory(&config, true, false), (24 + 64 + 64) * mib);
-    assert_int_equal(tows_cgroup_memory(&config, false, true), (24 + 64 + 1024 + 500) * mib);
+    assert_int_equal(tows_cgroup_memory(&config, config.session_memory, false, false),
+                     (24 + 64 + 1024) * mib);
+    assert_int_equal(tows_cgroup_memory(&config, config.session_memory, true, false),
+                     (24 + 64 + 64) * mib);
+    assert_int_equal(tows_cgroup_memory(&config, config.session_memory, false, true),
+                     (24 + 64 + 1024 + 500) * mib);
     config.session_memory = 4096 * mib;
-    assert_int_equal(tows_cgroup_memory(&config, true, false), (4096 + 1024 + 64) * mib);
+    assert_int_equal(tows_cgroup_memory(&config, config.session_memory, true, false),
+                     (4096 + 1024 + 64) * mib);
     assert_int_equal(tows_cgroup_threads(&config), 100 + 2 * 3 + 256);
 }
 

@@ -254,7 +254,7 @@ def example_config_is_understood():
     config = t.BUILD / "test-programs" / "towlined.conf"
     config.parent.mkdir(exist_ok=True)
     # Every example setting on, but for those that need this or that machine.
-    active = [line[1:] for line in text.splitlines() if re.match(r"#[\w-]+ = ", line)]
+    active = [line[1:] for line in text.splitlines() if re.match(r"#([\w-]+ = |\[)", line)]
     t.check(len(active) > 8, text)
     config.write_text("\n".join(line for line in active if not re.match("listen|device|cache-dir|soft-memory", line)) + "\n")
     with t.Server(f"--config={config}") as server:

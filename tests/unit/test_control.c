@@ -419,6 +419,32 @@ static void a_hello_tells_the_clients_functions(void **state)
     assert_int_equal(tow_hello_encode(&hello, bytes, sizeof bytes, &length), -EMSGSIZE);
 }
 
+static void a_hello_asks_for_gpu_memory_behind_all_else(void **state)
+{
+    static const struct tow_travel travels[] = {{3, 0x103}};
+    struct tow_hello hello = {
+        .version_min = 1, .version_max = 1, .release = "1.2", .functions = 1, .travels = travels};
+    struct tow_hello got;
+    struct tow_frame frame;
+    uint32_t without = 0, with = 0;
+    assert_int_equal(tow_hello_encode(&hello, bytes, sizeof bytes, &without), 0);
+    assert_int_equal(tow_frame_read(bytes, &frame), 0);
+    assert_int_equal(tow_hello_decode(bytes, &frame, &got), 0);
+    assert_int_equal(got.gpu_memory, 0);
+    hello.gpu_memory = UINT64_C(3) << 40;
+    assert_int_equal(tow_hello_encode(&hello, bytes, sizeof bytes, &with), 0);
+    assert_int_equal(with, without + sizeof hello.gpu_memory);
+    assert_int_equal(tow_frame_read(bytes, &frame), 0);
+    assert_int_equal(tow_hello_decode(bytes, &frame, &got), 0);
+    assert_true(got.gpu_memory == hello.gpu_memory);
+    /* A frame that ends before says nothing of it. */
+    memcpy(bytes, &without, sizeof without);
+    assert_int_equal(tow_frame_read(bytes, &frame), 0);
+    assert_int_equal(tow_hello_decode(bytes, &frame, &got), 0);
+    assert_int_equal(got.gpu_memory, 0);
+    assert_int_equal(got.functions, 1);
+}
+
 static void a_wrong_byte_is_refused_or_harmless(void **state)
 {
     static const uint8_t flips[] = {0x01, 0x80, 0xff};
@@ -591,6 +617,7 @@ int main(void)
         cmocka_unit_test(a_welcome_may_bring_a_context),
         cmocka_unit_test(a_welcome_may_name_functions_that_are_lacking),
         cmocka_unit_test(a_hello_tells_the_clients_functions),
+        cmocka_unit_test(a_hello_asks_for_gpu_memory_behind_all_else),
         cmocka_unit_test(a_wrong_byte_is_refused_or_harmless),
         cmocka_unit_test(a_small_place_is_an_error),
         cmocka_unit_test(hellos_that_make_no_sense_are_refused),

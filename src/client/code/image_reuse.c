@@ -62,6 +62,9 @@ static CUresult send_load(struct towc_library *library, struct towc_context *con
 bool towc_image_reuse_load(struct towc_library *library, struct towc_context *context,
                            const struct towc_image *image, CUresult *ret_status)
 {
+    if ((context->link->welcome.capabilities & TOW_CAN_FULL) != 0) {
+        return false; /* whether there is room for its variables only the server knows */
+    }
     tow_mutex_lock(&reusables.lock);
     struct towc_reusable_image *reusable = reuse_find(context, image);
     bool answered = reusable != NULL && reusable->answered;

@@ -12,6 +12,7 @@
 #include "base/log.h"
 #include "client/link/link.h"
 #include "gen/functions.h"
+#include "transport/limit.h"
 #include "wire/control.h"
 #include "wire/handshake.h"
 
@@ -25,6 +26,29 @@ static const char *forwarded_value(const char *name)
     return value;
 }
 
+/* What the program asks for, so that nobody gives it more. */
+static uint64_t hello_asks(void)
+{
+    uint64_t bytes = 0;
+    char why[TOW_WHY_MAX];
+    if (tow_limit_gpu_memory(&bytes, why, sizeof why) < 0) {
+        tow_log(TOW_AREA_CLIENT, TOW_LOG_WARN, "%s; the server's own limit holds", why);
+    }
+    return bytes;
+}
+
+void towc_hello_check_limit(const struct towc_link *link)
+{
+    uint64_t bytes = 0;
+    char why[TOW_WHY_MAX];
+    if ((link->welcome.capabilities & TOW_CAN_LIMIT) == 0 &&
+        tow_limit_gpu_memory(&bytes, why, sizeof why) == 0 && bytes != 0) {
+        tow_log(TOW_AREA_CLIENT, TOW_LOG_WARN,
+                "%s does not limit the memory of GPUs: TOWLINE_GPU_MEMORY has no effect there",
+                link->address);
+    }
+}
+
 int towc_hello_make(unsigned slot, bool lanes, struct tow_preface *ret_hello)
 {
     char program[TOW_HELLO_NAME_MAX]; /* whoever starts a program may call it what they like */
@@ -35,6 +59,7 @@ int towc_hello_make(unsigned slot, bool lanes, struct tow_preface *ret_hello)
                                   TOW_CAN_SILENCE | TOW_CAN_LOGIN | (lanes ? TOW_CAN_LANES : 0),
                               .pid = (uint32_t)getpid(),
                               .slot = slot,
+                              .gpu_memory = hello_asks(),
                               .name = program,
                               .release = TOWLINE_VERSION,
                               .functions = tow_travel_count,

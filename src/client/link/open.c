@@ -172,6 +172,7 @@ static int read_welcome(struct towc_link *link, struct tow_patience *patience, c
     if (error < 0) {
         return error;
     }
+    towc_hello_check_limit(link);
     if (towc_hello_take_lacking(link) < 0) {
         snprintf(why, why_size, "memory is used up");
         return -ENOMEM;

@@ -13,6 +13,7 @@
 
 #include "base/buf.h"
 #include "base/file.h"
+#include "base/size.h"
 #include "transport/lanes.h"
 
 enum kind {
@@ -99,6 +100,8 @@ static const struct option_entry entries[] = {
      "part ends."},
     {"memory-per-peer", 0, KIND_SIZE, 0, AT(memory_per_peer), UINT64_C(1) << 44, "SIZE",
      "The same for one peer (three quarters of memory)."},
+    {"gpu-memory", 0, KIND_SIZE, 0, AT(gpu_memory), UINT64_C(1) << 44, "SIZE",
+     "Memory that a program may have of each GPU. It sees a GPU of that size (0: all of it)."},
     {"session-idle", 0, KIND_PATIENCE, 0, AT(session_idle), 31536000, "SECONDS",
      "How long a program may send no command and wait for none before its session ends (0: for\n"
      "ever; at least 5). One that waits over shared memory sends none: take more than a kernel's\n"
@@ -187,6 +190,23 @@ static const struct option_entry entries[] = {
 };
 #define ENTRY_COUNT (sizeof entries / sizeof *entries)
 
+#define CLASS_AT(field) offsetof(struct tows_config_class, field)
+#define CLASS_WORDS(field) CLASS_AT(field), TOW_CONFIG_CLASS_WORDS_MAX, NULL, NULL
+
+/* Of a class: whose sessions it is for, and settings that hold for these instead of those above. */
+static const struct option_entry class_entries[] = {
+    {"users", 0, KIND_WORDS, 0, CLASS_WORDS(users)},
+    {"groups", 0, KIND_WORDS, 0, CLASS_WORDS(groups)},
+    {"certificates", 0, KIND_WORDS, 0, CLASS_WORDS(certificates)},
+    {"networks", 0, KIND_WORDS, 0, CLASS_WORDS(networks)},
+    {"gpu-memory", 0, KIND_SIZE, 0, CLASS_AT(gpu_memory), UINT64_C(1) << 44, NULL, NULL},
+    {"max-sessions", 0, KIND_COUNT, 0, CLASS_AT(max_sessions), 4096, NULL, NULL},
+    {"sessions-per-peer", 0, KIND_COUNT, 0, CLASS_AT(sessions_per_peer), 4096, NULL, NULL},
+    {"session-memory", 0, KIND_SIZE, 0, CLASS_AT(session_memory), UINT64_C(1) << 44, NULL, NULL},
+    {"session-idle", 0, KIND_PATIENCE, 0, CLASS_AT(session_idle), 31536000, NULL, NULL},
+};
+#define CLASS_ENTRY_COUNT (sizeof class_entries / sizeof *class_entries)
+
 static int config_complain(char *why, size_t size, int error, const char *format, ...)
     __attribute__((format(printf, 4, 5)));
 
@@ -244,31 +264,7 @@ static int parse_count(const char *text, int base, uint64_t *ret_count, const ch
 
 int tows_config_parse_size(const char *text, uint64_t *ret_size)
 {
-    uint64_t value;
-    const char *rest;
-    if (parse_count(text, 10, &value, &rest) < 0) {
-        return -EINVAL;
-    }
-    static const char units[] = "KMGT";
-    unsigned shift = 0;
-    if (*rest != '\0') {
-        const char *unit = strchr(units, toupper((unsigned char)*rest));
-        if (unit == NULL) {
-            return -EINVAL;
-        }
-        shift = 10 * (unsigned)(unit - units + 1);
-        rest++;
-        if (rest[0] == 'i' && (rest[1] == 'B' || rest[1] == 'b')) {
-            rest += 2;
-        } else if (*rest == 'B' || *rest == 'b') {
-            rest++;
-        }
-    }
-    if (*rest != '\0' || value > UINT64_MAX >> shift) {
-        return -EINVAL;
-    }
-    *ret_size = value << shift;
-    return 0;
+    return tow_size_parse(text, ret_size);
 }
 
 int tows_config_parse_capability(const char *text, uint64_t *ret_capability)
@@ -306,20 +302,28 @@ static int parse_range(const char *text, uint64_t last, struct tows_config_range
     return 0;
 }
 
-static const struct option_entry *find_entry(const char *name, size_t length)
+static const struct option_entry *find_in(const struct option_entry *table, size_t count,
+                                          const char *name, size_t length)
 {
-    for (size_t i = 0; i < ENTRY_COUNT; i++) {
-        if (strlen(entries[i].name) == length && memcmp(entries[i].name, name, length) == 0) {
-            return &entries[i];
+    for (size_t i = 0; i < count; i++) {
+        if (strlen(table[i].name) == length && memcmp(table[i].name, name, length) == 0) {
+            return &table[i];
         }
     }
     return NULL;
 }
 
-static int config_set(struct tows_config *config, const struct option_entry *entry,
-                      const char *value, const char *where, char *why, size_t why_size)
+static const struct option_entry *find_entry(const char *name, size_t length)
 {
-    char *at = (char *)config + entry->at;
+    return find_in(entries, ENTRY_COUNT, name, length);
+}
+
+/* Into `base`: the struct that the entry's table is of. Lists are the settings' alone. */
+static int config_set(void *base, const struct option_entry *entry, const char *value,
+                      const char *where, char *why, size_t why_size)
+{
+    struct tows_config *config = base;
+    char *at = (char *)base + entry->at;
     uint64_t number = 0;
     const char *rest = "";
     int error = 0;
@@ -343,13 +347,15 @@ static int config_set(struct tows_config *config, const struct option_entry *ent
         }
         snprintf(at, TOW_CONFIG_TEXT_MAX, "%s", value);
         return 0;
-    case KIND_WORDS:
-        if (strlen(at) + strlen(value) + 2 > TOW_CONFIG_WORDS_MAX) {
+    case KIND_WORDS: {
+        size_t room = entry->max != 0 ? (size_t)entry->max : TOW_CONFIG_WORDS_MAX;
+        if (strlen(at) + strlen(value) + 2 > room) {
             return config_complain(why, why_size, -EINVAL, "%s: the values of %s are too long",
                                    where, entry->name);
         }
-        snprintf(at + strlen(at), TOW_CONFIG_WORDS_MAX - strlen(at), "%s,", value);
+        snprintf(at + strlen(at), room - strlen(at), "%s,", value);
         return 0;
+    }
     case KIND_COUNT:
     case KIND_PATIENCE:
     case KIND_YES:
@@ -404,8 +410,74 @@ static char *config_trim(char *text)
     return text;
 }
 
-static int read_line(struct tows_config *config, char *line, const char *where, char *why,
-                     size_t why_size)
+/* ---- sections ---- */
+
+/* What a class may be called: as a token's class. */
+static bool is_class_name(const char *name)
+{
+    size_t length = strlen(name);
+    return length > 0 && length <= TOW_CONFIG_CLASS_NAME_MAX &&
+           strspn(name, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._@-") ==
+               length;
+}
+
+/* "[class NAME]", without the brackets. */
+static int begin_class(struct tows_config *config, char *text, const char *where, unsigned line,
+                       char *why, size_t why_size)
+{
+    text = config_trim(text);
+    size_t word = strcspn(text, " \t");
+    char *name = config_trim(text + word);
+    if (word != 5 || memcmp(text, "class", 5) != 0) {
+        return config_complain(why, why_size, -EINVAL,
+                               "%s: there is no section [%s]; write [class NAME]", where, text);
+    }
+    if (!is_class_name(name)) {
+        return config_complain(why, why_size, -EINVAL,
+                               "%s: a class cannot be called \"%.64s\"; write [class NAME] with 1 "
+                               "to %d letters, digits and ._@-",
+                               where, name, TOW_CONFIG_CLASS_NAME_MAX);
+    }
+    for (unsigned i = 0; i < config->class_count; i++) {
+        if (strcmp(config->classes[i].name, name) == 0) {
+            return config_complain(why, why_size, -EINVAL,
+                                   "%s: class %s begins in line %u already; write all of it there",
+                                   where, name, config->classes[i].line);
+        }
+    }
+    if (config->class_count == TOW_CONFIG_CLASSES_MAX) {
+        return config_complain(why, why_size, -EINVAL, "%s: there may be %d classes at most", where,
+                               TOW_CONFIG_CLASSES_MAX);
+    }
+    struct tows_config_class *class = &config->classes[config->class_count++];
+    memset(class, 0, sizeof *class);
+    snprintf(class->name, sizeof class->name, "%s", name);
+    class->line = line;
+    class->gpu_memory = class->max_sessions = class->sessions_per_peer = TOW_CONFIG_UNSAID;
+    class->session_memory = class->session_idle = TOW_CONFIG_UNSAID;
+    return 0;
+}
+
+static int complain_of_class(const char *key, const char *where, char *why, size_t why_size)
+{
+    char names[256] = "";
+    for (size_t i = 0; i < CLASS_ENTRY_COUNT; i++) {
+        size_t used = strlen(names);
+        snprintf(names + used, sizeof names - used, "%s%s", i == 0 ? "" : ", ",
+                 class_entries[i].name);
+    }
+    const struct option_entry *entry = find_entry(key, strlen(key));
+    return config_complain(why, why_size, -EINVAL,
+                           entry != NULL && (entry->use & FLAG_ONLY) == 0
+                               ? "%s: \"%s\" is no setting of a class; write it above the first "
+                                 "section; a class has %s"
+                               : "%s: there is no setting \"%s\" of a class; a class has %s",
+                           where, key, names);
+}
+
+/* `line_number` is 0 where there are no sections. */
+static int read_line(struct tows_config *config, char *line, const char *where,
+                     unsigned line_number, char *why, size_t why_size)
 {
     char *comment = line;
     /* A # begins a comment only at the start or after a space: it may be part of a path. */
@@ -420,6 +492,11 @@ static int read_line(struct tows_config *config, char *line, const char *where, 
     if (*key == '\0') {
         return 0;
     }
+    size_t length = strlen(key);
+    if (line_number > 0 && key[0] == '[' && key[length - 1] == ']') {
+        key[length - 1] = '\0';
+        return begin_class(config, key + 1, where, line_number, why, why_size);
+    }
     char *equals = strchr(key, '=');
     if (equals == NULL) {
         return config_complain(why, why_size, -EINVAL, "%s: \"%s\" is not of the form name = value",
@@ -428,6 +505,13 @@ static int read_line(struct tows_config *config, char *line, const char *where, 
     *equals = '\0';
     char *value = config_trim(equals + 1);
     key = config_trim(key);
+    if (line_number > 0 && config->class_count > 0) {
+        const struct option_entry *own =
+            find_in(class_entries, CLASS_ENTRY_COUNT, key, strlen(key));
+        return own == NULL ? complain_of_class(key, where, why, why_size)
+                           : config_set(&config->classes[config->class_count - 1], own, value,
+                                        where, why, why_size);
+    }
     const struct option_entry *entry = find_entry(key, strlen(key));
     if (entry == NULL || (entry->use & FLAG_ONLY) != 0) {
         return config_complain(why, why_size, -EINVAL,
@@ -449,7 +533,7 @@ int tows_config_apply(struct tows_config *config, const char *list, const char *
         }
         memcpy(line, list, length);
         line[length] = '\0';
-        error = read_line(config, line, where, why, why_size);
+        error = read_line(config, line, where, 0, why, why_size);
         list += length + (list[length] == ',');
     }
     return error;
@@ -480,7 +564,7 @@ int tows_config_read_file(struct tows_config *config, const char *path, char *wh
         if (strlen(line) > TOW_CONFIG_LINE_MAX) {
             error = config_complain(why, why_size, -EINVAL, "%s: the line is too long", where);
         } else {
-            error = read_line(config, line, where, why, why_size);
+            error = read_line(config, line, where, number, why, why_size);
         }
     }
     tow_buf_fini(&text);

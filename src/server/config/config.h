@@ -18,6 +18,23 @@ enum {
     TOW_CONFIG_FILE_MAX = 64 << 10,
     TOW_CONFIG_LINE_MAX = 1024,
     TOW_CONFIG_ARGS_MAX = 48,
+    TOW_CONFIG_CLASSES_MAX = 16,
+    TOW_CONFIG_CLASS_NAME_MAX = 32,
+    TOW_CONFIG_CLASS_WORDS_MAX = 2048,
+};
+
+/* A number of a class that it does not say: the setting of that name holds. */
+#define TOW_CONFIG_UNSAID UINT64_MAX
+
+/* A section [class NAME]: whose sessions it is for, and what these may have. */
+struct tows_config_class {
+    char name[TOW_CONFIG_CLASS_NAME_MAX + 1];
+    unsigned line;                          /* of the file, where it begins */
+    char users[TOW_CONFIG_CLASS_WORDS_MAX]; /* words with commas, as in the settings */
+    char groups[TOW_CONFIG_CLASS_WORDS_MAX];
+    char certificates[TOW_CONFIG_CLASS_WORDS_MAX];
+    char networks[TOW_CONFIG_CLASS_WORDS_MAX];
+    uint64_t gpu_memory, max_sessions, sessions_per_peer, session_memory, session_idle;
 };
 
 /* Numbers from `first` on; none: count is 0. */
@@ -41,6 +58,7 @@ struct tows_config {
     uint64_t places;                 /* connections that no worker has yet */
     uint64_t places_per_peer;        /* of these; 0: all */
     uint64_t connections_per_second; /* of one peer; 0: any number */
+    uint64_t gpu_memory;             /* bytes that a session may have of each GPU; 0: all */
     uint64_t session_memory;  /* bytes of host memory; 0, as below: a share of the machine's */
     uint64_t memory;          /* of all sessions */
     uint64_t memory_per_peer; /* of those of one peer */
@@ -70,6 +88,8 @@ struct tows_config {
     char user[TOW_CONFIG_TEXT_MAX]; /* whose the listener is where root starts it; "": nobody's */
     char log[TOW_CONFIG_TEXT_MAX];
     char log_format[TOW_CONFIG_TEXT_MAX]; /* "": text, or as TOWLINE_LOG_FORMAT says */
+    struct tows_config_class classes[TOW_CONFIG_CLASSES_MAX]; /* of the file alone */
+    unsigned class_count;
 
     /* Flags only. */
     char file[TOW_CONFIG_TEXT_MAX]; /* the config file that was read; "": none */
@@ -96,7 +116,7 @@ bool tows_config_wants_soft(const struct tows_config *config);
 int tows_config_load(int argc, char **argv, struct tows_config *ret_config, char *why,
                      size_t why_size);
 
-/* One file of `key = value` lines into `config`. -ENOENT if it is not there. */
+/* One file of `key = value` lines and sections into `config`. -ENOENT if it is not there. */
 int tows_config_read_file(struct tows_config *config, const char *path, char *why, size_t why_size);
 
 /* "name=value,name=value" into `config`; `where` is for the sentence. */

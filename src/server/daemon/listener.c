@@ -211,16 +211,6 @@ static void listener_look(struct server *server)
     server->look_ns = tow_time_deadline(grows ? LOOK_MS * TOW_TIME_MS : TOW_TIME_S);
 }
 
-/* How many sessions one peer may have: of a server for many nobody gets all, unless it says so. */
-static uint64_t sessions_per_peer(const struct tows_config *config)
-{
-    uint64_t all = config->max_sessions;
-    if (config->private_dir[0] != '\0') {
-        return all;
-    }
-    return config->sessions_per_peer != 0 ? config->sessions_per_peer : all - all / 4;
-}
-
 static void answer_status(struct server *server, struct tows_pending_conn *conn)
 {
     if (conn->present) {
@@ -239,7 +229,7 @@ static void answer_status(struct server *server, struct tows_pending_conn *conn)
         .waiting = count_waiting(server, NULL),
         .who = conn->who,
         .rate = tows_door_rate(conn->caller, server->config.connections_per_second),
-        .sessions_per_peer = sessions_per_peer(&server->config),
+        .class = tows_policy_find(&server->login.policy, conn->who.class),
         .places = server->door.count,
         .own_places = conn->caller->places,
         .draining = server->draining,
@@ -263,28 +253,18 @@ static void answer_status(struct server *server, struct tows_pending_conn *conn)
 static bool listener_turns_away(struct server *server, struct tows_pending_conn *conn,
                                 unsigned busy, unsigned waiting)
 {
-    const struct tows_config *config = &server->config;
-    char sentence[320], text[TOW_WHO_TEXT_MAX];
-    uint64_t most = config->max_sessions, each = sessions_per_peer(config);
-    uint64_t places = config->places > 0 ? config->places : 1, own = config->places_per_peer;
-    own = own != 0 && own < places ? own : places;
+    const struct tows_policy_class *class =
+        tows_policy_find(&server->login.policy, conn->who.class);
     const struct tows_caller *caller = conn->caller;
-    if (busy >= most) {
-        snprintf(sentence, sizeof sentence,
-                 "the server is full: it serves %llu programs already; try again when one has "
-                 "ended, or raise max-sessions there",
-                 (unsigned long long)most);
-    } else if (caller->sessions >= each) {
-        snprintf(sentence, sizeof sentence,
-                 "the server has no more room for %s: it serves %llu programs from there already; "
-                 "try again when one has ended, or raise sessions-per-peer there",
-                 tows_who_text(&conn->who, text), (unsigned long long)each);
-    } else if (caller->waiting > own - own / 4 || waiting > places - places / 4) {
-        snprintf(sentence, sizeof sentence,
-                 "the server has no more room for %s: too many programs wait for workers already; "
-                 "try again soon, or raise places-per-peer or places there",
-                 tows_who_text(&conn->who, text));
-    } else {
+    struct tows_policy_load load = {
+        .sessions = busy,
+        .of_peer = caller->sessions,
+        .of_class = class == NULL ? 0 : tows_worker_pool_count_class(&server->pool, class->name),
+        .waiting = waiting,
+        .waiting_of_peer = caller->waiting,
+    };
+    char sentence[TOW_POLICY_WHY_MAX];
+    if (tows_policy_lets_start(&server->config, class, &conn->who, &load, sentence)) {
         return false;
     }
     tows_pending_conn_refuse(conn, TOW_REFUSE_BUSY, sentence);
@@ -341,9 +321,13 @@ static bool comes_before(const struct tows_pending_conn *one, const struct tows_
 }
 
 /* Gives a program a worker: the connection itself, or over TLS what leads to it. */
-static int hand_over(struct tows_worker_pool *pool, struct tows_worker *worker,
+static int hand_over(struct server *server, struct tows_worker *worker,
                      struct tows_pending_conn *conn)
 {
+    struct tows_worker_pool *pool = &server->pool;
+    worker->limits = tows_policy_limits(&server->config,
+                                        tows_policy_find(&server->login.policy, conn->who.class),
+                                        conn->gpu_memory);
     if (conn->bound) {
         return tows_shaker_grant(pool, worker, conn);
     }
@@ -373,7 +357,7 @@ static void listener_assign(struct server *server)
         if (tows_pending_conn_has_gone(next)) {
             next->state = TOW_CONN_GONE;
         } else if (!listener_turns_away(server, next, busy, 0) &&
-                   hand_over(pool, worker, next) == 0) {
+                   hand_over(server, worker, next) == 0) {
             tows_usage_allow_threads(pool);
             next->caller->served_ns = tow_time_now_ns();
             next->caller->sessions++;

@@ -96,12 +96,16 @@ static bool is_same_file(const struct stat *one, const struct stat *other)
 int tows_login_read(const struct tows_config *config, struct tows_login *login, char *why,
                     size_t why_size)
 {
+    static struct tows_policy policy; /* too large for the stack */
     struct tows_allow allow;
     struct tows_tokens tokens = {0};
     struct stat seen = {0};
     char path[PATH_MAX] = "";
     bool required = config->require_token != 0 && config->private_dir[0] == '\0';
     int error = tows_allow_read(config, &allow, why, why_size);
+    if (error == 0) {
+        error = tows_policy_read(config, &policy, why, why_size);
+    }
     if (error == 0 && required && login->line == NULL) {
         error = tows_tokens_path(config, path, sizeof path, why, why_size);
     }
@@ -114,6 +118,7 @@ int tows_login_read(const struct tows_config *config, struct tows_login *login, 
         return error;
     }
     login->allow = allow;
+    login->policy = policy;
     login->required = required;
     login->certificates = config->tls_client_ca[0] != '\0' && config->private_dir[0] == '\0';
     login->places = config->places_per_peer;
@@ -202,6 +207,13 @@ static int64_t count_failure(struct tows_login *login, const struct tows_who *wh
 }
 
 /* ---- connections ---- */
+
+static void login_say(const struct tows_pending_conn *conn, const char *what)
+{
+    char tenant[TOW_WHO_TEXT_MAX];
+    struct tow_log_about about = {.peer = conn->peer, .tenant = tows_who_text(&conn->who, tenant)};
+    tow_log_about(TOW_AREA_SERVER, TOW_LOG_WARN, &about, "%s: %s", conn->peer, what);
+}
 
 static void login_tell(const struct tows_pending_conn *conn, const char *why)
 {
@@ -321,6 +333,37 @@ static void guard_certificate(const struct tows_login *login, struct tows_pendin
     }
 }
 
+static bool is_in_groups(void *user, const uint32_t *groups, unsigned count)
+{
+    return tows_allow_in_groups(*(const int *)user, groups, count);
+}
+
+/* Whoever may use this server is of some class. What a token says is its own until there are
+ * classes. */
+static void login_classify(const struct tows_login *login, struct tows_pending_conn *conn)
+{
+    struct tows_who *who = &conn->who;
+    const struct tows_token *token = who->kind == TOW_WHO_TOKEN && !who->certificate
+                                         ? tows_tokens_find(&login->tokens, who->token)
+                                         : NULL;
+    if (token != NULL) {
+        snprintf(who->class, sizeof who->class, "%s", token->class);
+    }
+    if (login->policy.count == 0) {
+        return;
+    }
+    const struct tows_policy_class *class =
+        tows_policy_class_of(&login->policy, who, is_in_groups, &conn->fd);
+    if (conn->state == TOW_CONN_PROGRAM && token != NULL && token->class[0] != '\0' &&
+        (class == NULL || strcmp(class->name, token->class) != 0)) {
+        char said[160];
+        snprintf(said, sizeof said, "its token's class %s is not in the settings: class %s holds",
+                 token->class, class == NULL ? "none" : class->name);
+        login_say(conn, said);
+    }
+    snprintf(who->class, sizeof who->class, "%s", class == NULL ? "" : class->name);
+}
+
 void tows_login_guard(struct tows_login *login, struct tows_door *door,
                       struct tows_pending_conn *conn, uid_t owner)
 {
@@ -344,6 +387,9 @@ void tows_login_guard(struct tows_login *login, struct tows_door *door,
     bool token = login->required && conn->by_network;
     if (conn->who.certificate) {
         guard_certificate(login, conn);
+        if (conn->allowed) {
+            login_classify(login, conn);
+        }
         return;
     }
     if (token && conn->who.kind == TOW_WHO_TOKEN) {
@@ -362,5 +408,7 @@ void tows_login_guard(struct tows_login *login, struct tows_door *door,
     if (!conn->allowed) {
         login_tell(conn, sentence);
         tows_pending_conn_refuse(conn, TOW_REFUSE_TOKEN, sentence);
+    } else {
+        login_classify(login, conn);
     }
 }

@@ -11,6 +11,7 @@
 
 #include "server/door/door.h"
 #include "server/login/allow.h"
+#include "server/login/policy.h"
 #include "server/login/tokens.h"
 #include "server/pool/parent_line.h"
 
@@ -25,6 +26,7 @@ struct tows_login_failure {
 
 struct tows_login {
     struct tows_allow allow;
+    struct tows_policy policy;  /* the classes */
     bool required;              /* over TCP nobody without a token, or a certificate over TLS */
     bool certificates;          /* over TLS clients are asked for certificates, which log in */
     bool changed;               /* who may was read anew: the listener has to look at all again */
@@ -55,8 +57,8 @@ bool tows_login_knows(const struct tows_login *login, const struct tows_who *who
 /* A connection of TCP must log in first, if it can. */
 void tows_login_meet(const struct tows_login *login, struct tows_pending_conn *conn);
 
-/* Looks at a connection: refuses one that says what it wants and may not, and checks the proof of
- * one that logs in, or its certificate. */
+/* Looks at a connection, and finds its peer's class: refuses one that says what it wants and may
+ * not, and checks the proof of one that logs in, or its certificate. */
 void tows_login_guard(struct tows_login *login, struct tows_door *door,
                       struct tows_pending_conn *conn, uid_t owner);
 

@@ -22,10 +22,31 @@ static void write_limit(struct tow_json *json, const char *name, uint64_t used, 
     tow_json_end(json);
 }
 
+/* What a session has of its quota of each GPU; GPUs behind the last that it uses are left out. */
+static void write_charged(struct tow_json *json, const struct tows_session_stats *stats)
+{
+    unsigned count = TOW_STATS_GPUS_MAX;
+    while (count > 0 && stats->charged[count - 1] == 0) {
+        count--;
+    }
+    tow_json_array(json, "charged");
+    for (unsigned i = 0; i < count; i++) {
+        tow_json_u64(json, NULL, stats->charged[i]);
+    }
+    tow_json_end(json);
+}
+
+static uint64_t charged_here(const struct tows_session_stats *stats)
+{
+    int device = stats->device;
+    return device >= 0 && device < TOW_STATS_GPUS_MAX ? stats->charged[device] : 0;
+}
+
 static void write_session(struct tow_json *json, const struct tows_worker *worker,
                           const struct tows_config *config, uint64_t files)
 {
     const struct tows_session_stats *stats = worker->stats;
+    const struct tows_limits *limits = &worker->limits;
     char client[sizeof stats->client + 1] = "", tenant[TOW_WHO_TEXT_MAX];
     /* Written by another process at any moment: copied once and ended by ourselves. */
     if (stats->started_ns != 0) {
@@ -47,6 +68,9 @@ static void write_session(struct tow_json *json, const struct tows_worker *worke
         }
         tow_json_end(json);
     }
+    if (limits->gpu_memory != 0) {
+        write_charged(json, stats);
+    }
     tow_json_u64(json, "calls", stats->calls);
     tow_json_u64(json, "replies", stats->replies);
     tow_json_u64(json, "bytes_in", stats->bytes_in);
@@ -55,8 +79,11 @@ static void write_session(struct tow_json *json, const struct tows_worker *worke
     tow_json_i64(json, "worker_pid", worker->pid);
     tow_json_i64(json, "nice", worker->usage.nice);
     tow_json_object(json, "limits");
-    write_limit(json, "session-memory", worker->usage.host, config->session_memory);
-    write_limit(json, "session-idle", tows_usage_idle(worker), config->session_idle);
+    if (limits->gpu_memory != 0) {
+        write_limit(json, "gpu-memory", charged_here(stats), limits->gpu_memory);
+    }
+    write_limit(json, "session-memory", worker->usage.host, limits->session_memory);
+    write_limit(json, "session-idle", tows_usage_idle(worker), limits->session_idle);
     write_limit(json, "session-threads", stats->threads, config->session_threads);
     write_limit(json, "session-descriptors", worker->usage.descriptors, files);
     tow_json_end(json);
@@ -105,6 +132,24 @@ static void write_others(struct tow_json *json, const struct tows_status_source 
     tow_json_end(json);
 }
 
+/* What the session of the peer who asks has that has most of a GPU: what is left of a quota that
+ * each of them has. */
+static uint64_t charged_to(const struct tows_status_source *source)
+{
+    uint64_t most = 0;
+    for (const struct tows_worker *worker = source->pool->workers; worker != NULL;
+         worker = worker->next) {
+        for (unsigned i = 0; i < TOW_STATS_GPUS_MAX; i++) {
+            uint64_t charged = worker->stats->charged[i];
+            most = worker->state == TOW_WORKER_BUSY && charged > most &&
+                           tows_who_same(&source->who, &worker->who)
+                       ? charged
+                       : most;
+        }
+    }
+    return most;
+}
+
 /* Those of the machine, and of the peer who asks; named as the settings are. */
 static void write_limits(struct tow_json *json, const struct tows_status_source *source)
 {
@@ -114,7 +159,9 @@ static void write_limits(struct tow_json *json, const struct tows_status_source 
                 config->max_sessions);
     write_limit(json, "sessions-per-peer",
                 tows_worker_pool_count_for(source->pool, TOW_WORKER_BUSY, &source->who),
-                source->sessions_per_peer);
+                tows_policy_sessions_per_peer(config, source->class));
+    write_limit(json, "gpu-memory", charged_to(source),
+                tows_policy_limits(config, source->class, 0).gpu_memory);
     write_limit(json, "places", source->places, config->places);
     write_limit(json, "places-per-peer", source->own_places, config->places_per_peer);
     write_limit(json, "code-cache", tows_cache_writer_used(&source->pool->writer),

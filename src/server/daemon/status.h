@@ -13,10 +13,10 @@ struct tows_status_source {
     const struct tows_gauge *gauge;        /* borrowed */
     struct tow_listener *const *listeners; /* borrowed */
     unsigned listener_count;
-    unsigned waiting;            /* programs that wait for a worker */
-    struct tows_who who;         /* who asks: it is told of its own sessions only */
-    uint64_t rate;               /* connections that it makes in a second */
-    uint64_t sessions_per_peer;  /* that it may have */
+    unsigned waiting;                      /* programs that wait for a worker */
+    struct tows_who who;                   /* who asks: it is told of its own sessions only */
+    uint64_t rate;                         /* connections that it makes in a second */
+    const struct tows_policy_class *class; /* borrowed: of who asks; NULL: none */
     unsigned places, own_places; /* taken by connections that no worker has: all, and its own */
     bool all;                    /* unless it may know of all */
     pid_t pid;                   /* who takes the server's signals */

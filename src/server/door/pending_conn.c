@@ -219,7 +219,8 @@ static bool variable_allowed(const char *variable)
     return true;
 }
 
-static void make_key(struct tows_pending_conn *conn, const struct tow_hello *hello)
+/* What it says of itself: which worker it needs, and what it asks for. */
+static void take_hello(struct tows_pending_conn *conn, const struct tow_hello *hello)
 {
     size_t used = 0;
     for (uint32_t i = 0; i < hello->env_count; i++) {
@@ -235,6 +236,7 @@ static void make_key(struct tows_pending_conn *conn, const struct tow_hello *hel
             (size_t)snprintf(conn->key + used, sizeof conn->key - used, "slot=%u\n", hello->slot);
     }
     conn->key[used] = '\0';
+    conn->gpu_memory = hello->gpu_memory;
 }
 
 bool tows_pending_conn_may_ask(const char *key)
@@ -286,7 +288,7 @@ static void look_at_request(struct tows_pending_conn *conn, const uint8_t *bytes
     }
     if (error == 0) {
         if (preface.size > 0 && tow_hello_decode(preface.bytes, &frame, &hello) == 0) {
-            make_key(conn, &hello);
+            take_hello(conn, &hello);
         }
         become_program(conn, true);
         return;
@@ -334,7 +336,7 @@ static bool look_at_frame(struct tows_pending_conn *conn, const uint8_t *bytes, 
     /* A hello that is too long to be seen whole, or wrong, is for the worker to judge. */
     struct tow_hello hello;
     if (frame.length <= n && tow_hello_decode(bytes, &frame, &hello) == 0) {
-        make_key(conn, &hello);
+        take_hello(conn, &hello);
     }
     become_program(conn, false);
     return true;

@@ -68,6 +68,7 @@ struct tows_pending_conn {
     int64_t held_ns; /* STRANGER: nobody looks at it before; 0: at once */
     char peer[TOW_ADDRESS_MAX];
     char key[TOW_WORKER_KEY_MAX]; /* PROGRAM: which worker it needs */
+    uint64_t gpu_memory;          /* PROGRAM: that it asks for; 0: it does not */
     uint64_t session;             /* LANE: whose it is; ASKED: which is to end */
     uint64_t ticket;              /* ASKED: the numbers it waits for; 0: not asked for yet */
     bool at_hand;                 /* ASKED: it waits for none */

@@ -47,11 +47,12 @@ static bool find_group(const char *name, uint32_t *ret_number)
 }
 
 /* Words between commas and spaces into numbers. */
-static int read_list(const char *text, const char *setting, const char *what,
-                     bool (*find)(const char *name, uint32_t *ret_number),
-                     uint32_t ret_numbers[TOW_ALLOW_MAX], unsigned *ret_count, char *why,
-                     size_t why_size)
+int tows_allow_read_list(const char *text, const char *setting, bool of_groups,
+                         uint32_t ret_numbers[TOW_ALLOW_MAX], unsigned *ret_count, char *why,
+                         size_t why_size)
 {
+    const char *what = of_groups ? "group" : "user";
+    bool (*find)(const char *name, uint32_t *ret_number) = of_groups ? find_group : find_user;
     char words[TOW_CONFIG_WORDS_MAX];
     char *rest = words, *word;
     unsigned count = 0;
@@ -92,15 +93,15 @@ int tows_allow_read(const struct tows_config *config, struct tows_allow *ret_all
         *ret_allow = allow; /* nobody else can open its folder */
         return 0;
     }
-    int error = read_list(config->allow_users, "allow-users", "user", find_user, allow.users,
-                          &allow.user_count, why, why_size);
+    int error = tows_allow_read_list(config->allow_users, "allow-users", false, allow.users,
+                                     &allow.user_count, why, why_size);
     if (error == 0) {
-        error = read_list(config->allow_groups, "allow-groups", "group", find_group, allow.groups,
-                          &allow.group_count, why, why_size);
+        error = tows_allow_read_list(config->allow_groups, "allow-groups", true, allow.groups,
+                                     &allow.group_count, why, why_size);
     }
     if (error == 0) {
-        error = read_list(config->admin_users, "admin-users", "user", find_user, allow.admins,
-                          &allow.admin_count, why, why_size);
+        error = tows_allow_read_list(config->admin_users, "admin-users", false, allow.admins,
+                                     &allow.admin_count, why, why_size);
     }
     if (error == 0) {
         *ret_allow = allow;
@@ -124,16 +125,15 @@ bool tows_allow_rules(const struct tows_allow *allow, const struct tows_who *who
            (who->kind == TOW_WHO_USER && list_has(allow->admins, allow->admin_count, who->user));
 }
 
-/* Whether one of the peer's groups is named. The kernel has kept them since it connected. */
-static bool is_member(const struct tows_allow *allow, int fd)
+bool tows_allow_in_groups(int fd, const uint32_t *named, unsigned count)
 {
     static gid_t groups[PEER_GROUPS_MAX];
     struct ucred cred;
     socklen_t size = sizeof cred;
-    if (allow->group_count == 0 || getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &cred, &size) != 0) {
+    if (count == 0 || getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &cred, &size) != 0) {
         return false;
     }
-    if (list_has(allow->groups, allow->group_count, cred.gid)) {
+    if (list_has(named, count, cred.gid)) {
         return true;
     }
     size = sizeof groups;
@@ -141,7 +141,7 @@ static bool is_member(const struct tows_allow *allow, int fd)
         return false;
     }
     for (size_t i = 0; i < size / sizeof *groups; i++) {
-        if (list_has(allow->groups, allow->group_count, groups[i])) {
+        if (list_has(named, count, groups[i])) {
             return true;
         }
     }
@@ -161,7 +161,8 @@ bool tows_allow_lets_in(const struct tows_allow *allow, int fd, const struct tow
     /* Numbers of other users and of their groups are not this machine's. */
     return who->kind == TOW_WHO_USER &&
            (tows_allow_rules(allow, who, owner) ||
-            list_has(allow->users, allow->user_count, who->user) || is_member(allow, fd));
+            list_has(allow->users, allow->user_count, who->user) ||
+            tows_allow_in_groups(fd, allow->groups, allow->group_count));
 }
 
 void tows_allow_explain(const struct tows_who *who, char *ret_sentence, size_t size)

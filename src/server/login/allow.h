@@ -29,6 +29,16 @@ struct tows_allow {
 int tows_allow_read(const struct tows_config *config, struct tows_allow *ret_allow, char *why,
                     size_t why_size);
 
+/* Names or numbers of users, or of groups, into numbers; `setting` is for the sentence. "": none.
+ */
+int tows_allow_read_list(const char *text, const char *setting, bool of_groups,
+                         uint32_t ret_numbers[TOW_ALLOW_MAX], unsigned *ret_count, char *why,
+                         size_t why_size);
+
+/* Whether the peer of a unix socket is in one of these groups: the kernel has kept its own since it
+ * connected. */
+bool tows_allow_in_groups(int fd, const uint32_t *groups, unsigned count);
+
 /* Who sees and ends everything: root, the user who runs the server, and those in admin-users. */
 bool tows_allow_rules(const struct tows_allow *allow, const struct tows_who *who, uid_t owner);
 

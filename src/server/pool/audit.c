@@ -40,14 +40,25 @@ void tows_audit_tell(const struct tows_worker *worker, int status)
     char tenant[TOW_WHO_TEXT_MAX], began[TOW_LOG_STAMP_MAX], end[sizeof worker->why + 64];
     const char *class = worker->who.class[0] != '\0' ? worker->who.class : "-";
     double seconds = (double)(tow_time_now_ns() - worker->since_ns) / (double)TOW_TIME_S;
-    uint64_t calls = worker->stats->calls;
+    const struct tows_session_stats *stats = worker->stats;
+    char program[sizeof stats->client + 1] = "";
+    uint64_t calls = stats->calls;
+    /* Written by the worker at any moment: copied once and ended by ourselves. */
+    if (stats->started_ns != 0) {
+        memcpy(program, stats->client, sizeof stats->client);
+    }
     tow_log_stamp(worker->began_ns, began);
     audit_end(worker, status, end, sizeof end);
     const struct tow_log_field fields[] = {
         {.name = "class", .text = worker->who.class},
         {.name = "began", .text = began},
         {.name = "seconds", .number = seconds},
-        {.name = "calls", .number = (double)calls},
+        {.name = "program", .text = program},
+        {.name = "calls", .is_whole = true, .whole = calls},
+        {.name = "bytes_in", .is_whole = true, .whole = stats->bytes_in},
+        {.name = "bytes_out", .is_whole = true, .whole = stats->bytes_out},
+        {.name = "gpu_memory", .is_whole = true, .whole = stats->memory_most},
+        {.name = "host_memory", .is_whole = true, .whole = worker->usage.most},
         {.name = "ended", .text = end},
         {0},
     };

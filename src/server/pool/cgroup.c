@@ -329,9 +329,8 @@ void tows_cgroup_remove(struct tows_cgroups *groups, unsigned number)
 
 /* ---- how much ---- */
 
-uint64_t tows_cgroup_memory(const struct tows_config *config, bool soft, bool local)
+uint64_t tows_cgroup_memory(const struct tows_config *config, uint64_t own, bool soft, bool local)
 {
-    uint64_t own = config->session_memory;
     uint64_t most = own + (own / 4 > ALLOWANCE_MIN ? own / 4 : ALLOWANCE_MIN);
     if (soft) {
         uint64_t half = (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE) / 2;

@@ -58,7 +58,7 @@ void tows_cgroup_remove(struct tows_cgroups *groups, unsigned number);
  * at least: the kernel counts page tables, buffers of sockets and files in memory, too. Memory of a
  * software GPU, or what a driver may lock for copies (TOW_PINNED_TOTAL). And what all sessions may
  * hold if its program is on this machine: what that lends to the GPU is counted as the worker's. */
-uint64_t tows_cgroup_memory(const struct tows_config *config, bool soft, bool local);
+uint64_t tows_cgroup_memory(const struct tows_config *config, uint64_t own, bool soft, bool local);
 /* Its pids.max: session-threads, and those of the driver or the software GPU. */
 uint64_t tows_cgroup_threads(const struct tows_config *config);
 

@@ -97,6 +97,7 @@ static bool usage_measure(struct tows_worker *worker)
     usage->memory = process.anonymous + memory_without(process.shared, worker->stats->shared);
     usage->host = memory_without(usage->memory, device_memory(worker->stats));
     worker->stats->host = usage->host;
+    usage->most = usage->host > usage->most ? usage->host : usage->most;
     return usage->memory > before + GROWS_MIN || usage->threads > threads + THREADS_MIN / 2;
 }
 
@@ -203,21 +204,6 @@ static struct peer peer_to_lose(const struct tows_worker_pool *pool, uint64_t mo
 
 #define MIB(bytes) ((unsigned long long)((bytes) >> 20))
 
-static void end_those_alone(struct tows_worker_pool *pool)
-{
-    uint64_t most = pool->config->session_memory;
-    char why[200];
-    for (struct tows_worker *worker = pool->workers; worker != NULL; worker = worker->next) {
-        if (is_counted(worker) && worker->usage.host > most) {
-            snprintf(why, sizeof why,
-                     "it holds %llu MiB of host memory there, and a session may have %llu MiB "
-                     "(session-memory)",
-                     MIB(worker->usage.host), MIB(most));
-            tows_worker_pool_dismiss(pool, worker, why);
-        }
-    }
-}
-
 /* One at a time: its memory is not counted any more, and comes back soon. */
 static void end_those_together(struct tows_worker_pool *pool)
 {
@@ -252,25 +238,26 @@ static void end_those_together(struct tows_worker_pool *pool)
     }
 }
 
-/* ---- those who want nothing ---- */
+/* ---- those who hold too much, or want nothing ---- */
+
+static int64_t usage_moved(const struct tows_worker *worker)
+{
+    return worker->usage.moved_ns != 0 ? worker->usage.moved_ns : worker->since_ns;
+}
 
 uint64_t tows_usage_idle(const struct tows_worker *worker)
 {
-    int64_t since = worker->usage.moved_ns != 0 ? worker->usage.moved_ns : worker->since_ns;
-    return (uint64_t)(tow_time_now_ns() - since) / TOW_TIME_S;
+    return (uint64_t)(tow_time_now_ns() - usage_moved(worker)) / TOW_TIME_S;
 }
 
-static void end_idle(struct tows_worker_pool *pool)
+static void end_those_alone(struct tows_worker_pool *pool)
 {
-    uint64_t most = pool->config->session_idle;
-    char why[160];
-    for (struct tows_worker *worker = pool->workers; worker != NULL && most != 0;
-         worker = worker->next) {
-        if (is_counted(worker) && tows_usage_idle(worker) >= most) {
-            snprintf(why, sizeof why,
-                     "its program has sent no command for %llu s, and may be idle for %llu s "
-                     "(session-idle)",
-                     (unsigned long long)tows_usage_idle(worker), (unsigned long long)most);
+    int64_t now_ns = tow_time_now_ns();
+    char why[TOW_POLICY_WHY_MAX];
+    for (struct tows_worker *worker = pool->workers; worker != NULL; worker = worker->next) {
+        struct tows_policy_use use = {.host_memory = worker->usage.host,
+                                      .moved_ns = usage_moved(worker)};
+        if (is_counted(worker) && tows_policy_must_end(&worker->limits, &use, now_ns, why)) {
             tows_worker_pool_dismiss(pool, worker, why);
         }
     }
@@ -376,7 +363,6 @@ bool tows_usage_look(struct tows_worker_pool *pool)
     }
     tows_usage_allow_threads(pool);
     share_processors(pool);
-    end_idle(pool);
     end_those_alone(pool);
     end_those_together(pool);
     return grows;

@@ -22,6 +22,7 @@ struct tows_usage {
     /* Of that, without what is the software GPU's: that has its own limit. At least; memory that
      * was given out there and never written is none. */
     uint64_t host;
+    uint64_t most; /* that `host` ever was, as far as was looked */
     unsigned threads, descriptors;
     uint64_t seen;    /* calls and bytes of the client's until then */
     int64_t moved_ns; /* when the client last wanted something, as far as was looked; 0: never */

@@ -172,6 +172,15 @@ unsigned tows_worker_pool_count_for(const struct tows_worker_pool *pool,
     return count;
 }
 
+unsigned tows_worker_pool_count_class(const struct tows_worker_pool *pool, const char *class)
+{
+    unsigned count = 0;
+    for (const struct tows_worker *worker = pool->workers; worker != NULL; worker = worker->next) {
+        count += worker->state == TOW_WORKER_BUSY && strcmp(worker->who.class, class) == 0;
+    }
+    return count;
+}
+
 unsigned tows_worker_pool_size(const struct tows_worker_pool *pool)
 {
     unsigned count = 0;
@@ -207,6 +216,7 @@ static int pool_serve(struct tows_worker_pool *pool, struct tows_worker *worker,
     snprintf(msg.tenant, sizeof msg.tenant, "%s", tows_who_text(who, tenant));
     msg.granted = worker->granted ? 1 : 0;
     msg.grant = worker->grant;
+    msg.limits = worker->limits;
     msg.user = worker->user = tows_tenant_users_pick(pool, who);
     int error = tow_fds_send(worker->control, &msg, sizeof msg, &fd, 1);
     explicit_bzero(&msg.grant, sizeof msg.grant);
@@ -222,7 +232,8 @@ static int pool_serve(struct tows_worker_pool *pool, struct tows_worker *worker,
 /* What the kernel lets its process have. */
 static uint64_t pool_memory(const struct tows_worker_pool *pool, const struct tows_worker *worker)
 {
-    return tows_cgroup_memory(pool->config, strcmp(pool->backend, "cuda") != 0,
+    return tows_cgroup_memory(pool->config, worker->limits.session_memory,
+                              strcmp(pool->backend, "cuda") != 0,
                               !tows_who_is_address(&worker->origin));
 }
 
@@ -530,7 +541,7 @@ static void pool_judge(const struct tows_worker_pool *pool, struct tows_worker *
              "it wanted more than the %llu MiB of memory of its control group there, and a session "
              "may have %llu MiB of host memory (session-memory)",
              (unsigned long long)(pool_memory(pool, worker) >> 20),
-             (unsigned long long)(pool->config->session_memory >> 20));
+             (unsigned long long)(worker->limits.session_memory >> 20));
     char tenant[TOW_WHO_TEXT_MAX];
     struct tow_log_about about = tows_worker_about(worker, tenant);
     tow_log_about(TOW_AREA_SERVER, TOW_LOG_WARN, &about, "session %llu (%s) was ended: %s",

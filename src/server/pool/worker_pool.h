@@ -20,6 +20,7 @@
 #include "server/pool/refusals.h"
 #include "server/pool/starter.h"
 #include "server/pool/usage.h"
+#include "server/login/policy.h"
 #include "server/login/who.h"
 #include "server/session/session.h"
 #include "transport/transport.h"
@@ -44,15 +45,16 @@ struct tows_worker {
     char key[TOW_WORKER_KEY_MAX];
     struct tows_session_stats *stats; /* owned mapping, shared with the worker */
     uint64_t session;
-    struct tows_who who;    /* whose session it is, or whose program it is started for */
-    struct tows_who origin; /* BUSY: where its connection comes from, whoever has logged in */
-    uint32_t user;          /* that it has for its tenant; 0: the server's, or it serves none yet */
-    unsigned lines;         /* of the log that it was given */
-    uint32_t asked;         /* by the watchdog, last; 0: never */
-    unsigned unanswered;    /* how often it looked since, and found no answer */
-    bool stands;            /* BUSY: it was ended for that */
-    char why[256];          /* BUSY: why this server ends the session; "": it does not */
-    unsigned exports;       /* descriptors that it has exported */
+    struct tows_who who;       /* whose session it is, or whose program it is started for */
+    struct tows_limits limits; /* BUSY: of its session; whoever assigns it sets them before */
+    struct tows_who origin;    /* BUSY: where its connection comes from, whoever has logged in */
+    uint32_t user;       /* that it has for its tenant; 0: the server's, or it serves none yet */
+    unsigned lines;      /* of the log that it was given */
+    uint32_t asked;      /* by the watchdog, last; 0: never */
+    unsigned unanswered; /* how often it looked since, and found no answer */
+    bool stands;         /* BUSY: it was ended for that */
+    char why[256];       /* BUSY: why this server ends the session; "": it does not */
+    unsigned exports;    /* descriptors that it has exported */
     struct tows_handle_owner handles; /* of cuIpc, that it has made */
     int refused;        /* owned: tells which system calls it was refused; -1: none, or no more */
     bool tells_refused; /* it has sent that descriptor: a second one is not taken */
@@ -104,6 +106,8 @@ unsigned tows_worker_pool_count(const struct tows_worker_pool *pool, enum tows_w
 /* Those in that state for one peer: its sessions, or workers that start for its programs. */
 unsigned tows_worker_pool_count_for(const struct tows_worker_pool *pool,
                                     enum tows_worker_state state, const struct tows_who *who);
+/* Sessions of one class. */
+unsigned tows_worker_pool_count_class(const struct tows_worker_pool *pool, const char *class);
 /* All worker processes, whatever their state. */
 unsigned tows_worker_pool_size(const struct tows_worker_pool *pool);
 

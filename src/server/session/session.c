@@ -265,6 +265,20 @@ void tows_session_print(struct tows_session *session, const char *text, size_t l
     }
 }
 
+void tows_session_tell(struct tows_session *session, const char *sentence)
+{
+    const struct tow_notice notice = {.topic = TOW_NOTICE_TEXT, .text = sentence};
+    size_t room = strlen(sentence) + 64;
+    uint8_t *at = NULL;
+    uint32_t length = 0;
+    tow_mutex_lock(&session->reply_lock);
+    if (tow_line_reserve(session->line, room, &at) >= 0 &&
+        tow_notice_encode(&notice, at, room, &length) == 0) {
+        tow_line_commit(session->line, length);
+    }
+    tow_mutex_unlock(&session->reply_lock);
+}
+
 /* ---- contexts ---- */
 
 void tows_session_forget_current(void)

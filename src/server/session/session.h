@@ -42,6 +42,9 @@ struct tows_session_stats {
      * has to itself. */
     _Atomic uint32_t used_count;
     _Atomic uint64_t used[TOW_STATS_GPUS_MAX];
+    /* GPU memory of each GPU that counts against the session's quota: the worker says so. */
+    _Atomic uint64_t charged[TOW_STATS_GPUS_MAX];
+    _Atomic uint64_t memory_most; /* that `memory` ever was */
     /* The listener's watchdog counts up; the worker's thread that answers says how far it is. */
     _Atomic uint32_t alive_asked, alive_answered;
     char client[128];   /* written once, before started_ns */
@@ -105,6 +108,7 @@ struct tows_session_options {
     void (*on_bye)(void); /* the client has said goodbye; NULL: nobody wants to know */
     /* The client was greeted: from now on tows_session_dismiss may be called. NULL: the same. */
     void (*on_begin)(struct tows_session *session);
+    bool quota;      /* GPU memory is refused beyond one */
     bool in_process; /* self: everything is freed; a worker process ends instead, and the driver
                         frees */
 };
@@ -268,6 +272,10 @@ int tows_session_send_data(struct tows_session *session, uint32_t transfer, uint
 /* What a kernel printed goes to the client's stdout or stderr. */
 void tows_session_print(struct tows_session *session, const char *text, size_t length,
                         bool to_stderr);
+
+/* A sentence for the program's user: it goes to the client's log. Any thread that holds no lock of
+ * the session. */
+void tows_session_tell(struct tows_session *session, const char *sentence);
 
 /* Makes the context of a number current on this server thread; 0 means that none is to be. */
 CUresult tows_session_enter(struct tows_session *session, uint32_t context);

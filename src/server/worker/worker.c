@@ -355,6 +355,15 @@ static void exchange_forget(const struct tow_backend_token *token)
 static const struct tow_backend_exchange_ops exchange_ops = {exchange_keep, exchange_get,
                                                              exchange_forget};
 
+/* For the program's stderr. */
+static void tell_client(const char *sentence)
+{
+    struct tows_session *session = atomic_load(&served);
+    if (session != NULL) {
+        tows_session_tell(session, sentence);
+    }
+}
+
 static int worker_serve(const struct tows_config *config, struct tow_backend *backend,
                         struct tows_session_stats *stats, struct tows_worker_msg *request,
                         const char *code_cache, int fd)
@@ -376,6 +385,10 @@ static int worker_serve(const struct tows_config *config, struct tow_backend *ba
     } else {
         pthread_detach(monitor);
     }
+    if (request->limits.gpu_memory != 0) {
+        tows_account_limit(&backend->driver, request->limits.gpu_memory,
+                           request->limits.gpu_memory_from, tell_client);
+    }
     /* Threads of the session may still look at these when this one has left. */
     static struct tows_session_options options;
     options = (struct tows_session_options){
@@ -386,7 +399,9 @@ static int worker_serve(const struct tows_config *config, struct tow_backend *ba
         .code_cache_max = config->code_cache,
         .cache_ops = tows_cache_ops(),
         .tenant = request->tenant,
-        .memory_max = config->session_memory,
+        .memory_max = request->limits.session_memory != 0 ? request->limits.session_memory
+                                                          : config->session_memory,
+        .quota = request->limits.gpu_memory != 0,
         .threads_max = (unsigned)config->session_threads,
         .silence_ms = config->heartbeat * 1000,
         .lanes = (unsigned)config->lanes,
@@ -582,7 +597,7 @@ int tows_worker_main(const struct tows_config *config)
         worker_send(TOW_WORKER_MSG_FD, TOW_WORKER_MSG_FAILED, NULL, why, strlen(why));
         return 1;
     }
-    tows_account_install(&backend.driver, &stats->memory);
+    tows_account_install(&backend.driver, stats);
     tows_guard_install(&backend.driver);
     if (backend.exchange != NULL) {
         *backend.exchange = &exchange_ops;
@@ -616,6 +631,7 @@ int tows_worker_main(const struct tows_config *config)
     if (error == 0) {
         request.peer[sizeof request.peer - 1] = '\0';
         request.tenant[sizeof request.tenant - 1] = '\0';
+        request.limits.gpu_memory_from[sizeof request.limits.gpu_memory_from - 1] = '\0';
         about = (struct tow_log_about){
             .session = request.session, .peer = request.peer, .tenant = request.tenant};
         tow_log_set_about(&about);

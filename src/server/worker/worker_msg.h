@@ -6,6 +6,7 @@
 
 #include <stdint.h>
 
+#include "server/login/policy.h"
 #include "server/session/session.h"
 #include "wire/control.h"
 #include "wire/token.h"
@@ -69,6 +70,7 @@ struct tows_worker_msg {
     uint8_t hash[TOW_SHA256_SIZE]; /* STORE, FACTS, USE: of the image */
     uint64_t key;                  /* FACTS, USE: of the kind of GPU */
     uint32_t user;                 /* SERVE: whom it becomes; 0: it keeps the server's user */
+    struct tows_limits limits;     /* SERVE */
     uint32_t granted;              /* SERVE, LANE: 1: the connection is TLS with this secret */
     struct tow_grant grant;
 };
