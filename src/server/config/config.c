@@ -226,7 +226,7 @@ bool tows_config_wants_soft(const struct tows_config *config)
 
 void tows_config_defaults(struct tows_config *config)
 {
-    memset(config, 0, sizeof *config);
+    memset(config, 0, offsetof(struct tows_config, classes));
     config->soft_devices = 1;
     config->soft_fair = 1;
     config->idle_workers = 1;
@@ -660,7 +660,8 @@ int tows_config_load(int argc, char **argv, struct tows_config *ret_config, char
     }
     outcome = walk_flags(argc, argv, &config, false, why, why_size);
     if (outcome == TOW_CONFIG_GO) {
-        *ret_config = config;
+        memcpy(ret_config, &config,
+               offsetof(struct tows_config, classes) + config.class_count * sizeof *config.classes);
     }
     return outcome;
 }

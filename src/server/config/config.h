@@ -88,8 +88,7 @@ struct tows_config {
     char user[TOW_CONFIG_TEXT_MAX]; /* whose the listener is where root starts it; "": nobody's */
     char log[TOW_CONFIG_TEXT_MAX];
     char log_format[TOW_CONFIG_TEXT_MAX]; /* "": text, or as TOWLINE_LOG_FORMAT says */
-    struct tows_config_class classes[TOW_CONFIG_CLASSES_MAX]; /* of the file alone */
-    unsigned class_count;
+    unsigned class_count;                 /* of the file alone */
 
     /* Flags only. */
     char file[TOW_CONFIG_TEXT_MAX]; /* the config file that was read; "": none */
@@ -102,6 +101,8 @@ struct tows_config {
     uint64_t watch_pid; /* end when this process ends (a private server); 0: do not watch */
     uint64_t ready_fd;  /* where a private server says that it listens; 0: nowhere */
     char private_dir[TOW_CONFIG_TEXT_MAX]; /* of a private server: removed at its end */
+    /* The last: only `class_count` of them are anything, and a worker has none. */
+    struct tows_config_class classes[TOW_CONFIG_CLASSES_MAX];
 };
 
 /* What tows_config_load wants its caller to do. */

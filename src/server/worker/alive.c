@@ -20,8 +20,12 @@ static void *alive_answer(void *arg)
 void tows_alive_start(struct tows_session_stats *stats)
 {
     pthread_t thread;
-    atomic_store(&stats->alive_asked, 1); /* 0 is never answered: the listener asks nobody then */
+    /* 0 is never answered: the listener asks nobody then. The first answer is there before the
+     * thread is: who stops right after its start is noticed, too. */
+    atomic_store(&stats->alive_asked, 1);
+    atomic_store(&stats->alive_answered, 1);
     if (tow_thread_start("tow-alive", alive_answer, stats, &thread) < 0) {
+        atomic_store(&stats->alive_answered, 0);
         tow_log(
             TOW_AREA_SERVER, TOW_LOG_WARN,
             "no thread for the watchdog can be had: nobody notices if this worker stands still");
