@@ -210,7 +210,7 @@ static void tokens_are_a_file_of_roots(void **state)
     assert_int_equal(ask_with(&msg, NULL, 0, fds).error, -EINVAL);
     assert_int_equal(rmdir(tokens), 0);
     write_file(tokens, "tokens");
-    if (chown(tokens, 65534, (gid_t)-1) == 0) {
+    if (geteuid() == 0 && chown(tokens, 65534, (gid_t)-1) == 0) {
         assert_int_equal(ask_with(&msg, NULL, 0, fds).error, -EACCES);
         assert_int_equal(fds[0], -1);
     }
@@ -282,7 +282,7 @@ static void only_the_caches_own_files_are_handed_over(void **state)
     assert_int_equal(chmod(target, 0600), 0);
     assert_int_equal(symlink(target, link_path), 0);
     assert_int_equal(link(second, rest), 0);
-    bool root = chown(others, 65534, (gid_t)-1) == 0;
+    bool root = geteuid() == 0 && chown(others, 65534, (gid_t)-1) == 0;
     made = tows_parent_code(&config, parent.group);
     assert_true(made >= 0);
     assert_int_equal(fstat(made, &status), 0);
