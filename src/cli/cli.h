@@ -41,6 +41,7 @@ extern const struct tow_command tow_command_status;
 extern const struct tow_command tow_command_top;
 extern const struct tow_command tow_command_end;
 extern const struct tow_command tow_command_trust;
+extern const struct tow_command tow_command_cdi;
 extern const struct tow_command tow_command_bench;
 extern const struct tow_command tow_command_doctor;
 extern const struct tow_command tow_command_version;

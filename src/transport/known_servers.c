@@ -88,6 +88,25 @@ int tow_known_servers_find(const char *path, const char *name, struct tow_tls_pr
     return error;
 }
 
+int tow_known_servers_look(const char *name, struct tow_tls_print *ret_print, char *ret_path,
+                           char *ret_why, size_t size)
+{
+    char path[PATH_MAX];
+    /* A user without a home has none of his own. */
+    int error = tow_known_servers_path(path, ret_why, size);
+    if (error == 0) {
+        error = tow_known_servers_find(path, name, ret_print, ret_why, size);
+    }
+    if (error == -ENOENT) {
+        snprintf(path, sizeof path, "%s", TOW_KNOWN_SERVERS_MACHINE);
+        error = tow_known_servers_find(path, name, ret_print, ret_why, size);
+    }
+    if (error == 0 && ret_path != NULL) {
+        memcpy(ret_path, path, strlen(path) + 1);
+    }
+    return error;
+}
+
 /* The old text without the name's lines, and the new line. */
 static int known_change(const struct tow_buf *old, const char *name,
                         const struct tow_tls_print *print, struct tow_buf *text)

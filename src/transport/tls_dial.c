@@ -29,8 +29,7 @@
 /* Whom it is to be. */
 struct tls_server {
     char host[256];
-    char name[TOW_ADDRESS_MAX]; /* HOST:PORT, in the file of known servers */
-    char path[PATH_MAX];        /* of that file */
+    char name[TOW_ADDRESS_MAX]; /* HOST:PORT, as known servers are named */
     struct tow_tls_print pin;
     struct tow_tls_trust trust;
     struct tow_tls_own own; /* what this client shows, where it is asked for it */
@@ -53,7 +52,19 @@ static int tls_name(const char *rest, struct tls_server *server, char *ret_why, 
     return 0;
 }
 
-/* By TOWLINE_TLS_CA if that is set, else by the file of known servers. */
+static int tls_look(struct tls_server *server, char *ret_path, char *ret_why, size_t size)
+{
+    int error = tow_known_servers_look(server->name, &server->pin, ret_path, ret_why, size);
+    if (error == -ENOENT) {
+        snprintf(ret_why, size,
+                 "the key of " TLS "%s is not known here; run towline trust " TLS
+                 "%s, and compare what it shows with the server's log",
+                 server->name, server->name);
+    }
+    return error;
+}
+
+/* By TOWLINE_TLS_CA if that is set, else by the files of known servers. */
 static int tls_decide(const char *rest, struct tls_server *server, char *ret_why, size_t size)
 {
     const char *authorities = getenv("TOWLINE_TLS_CA");
@@ -65,16 +76,7 @@ static int tls_decide(const char *rest, struct tls_server *server, char *ret_why
         server->trust.authorities = authorities;
         return 0;
     }
-    error = tow_known_servers_path(server->path, ret_why, size);
-    if (error == 0) {
-        error = tow_known_servers_find(server->path, server->name, &server->pin, ret_why, size);
-        if (error == -ENOENT) {
-            snprintf(ret_why, size,
-                     "the key of " TLS "%s is not known here; run towline trust " TLS
-                     "%s, and compare what it shows with the server's log",
-                     server->name, server->name);
-        }
-    }
+    error = tls_look(server, NULL, ret_why, size);
     server->trust.pin = &server->pin;
     return error < 0 ? -EPERM : 0; /* nothing to try again */
 }
@@ -310,6 +312,18 @@ const struct tow_transport_ops tow_transport_tls = {
     .listen = tls_listen,
     .adopt = tls_no_adopt,
 };
+
+int tow_tls_known(const char *address, char *ret_path, char *ret_why, size_t size)
+{
+    struct tls_server server = {.shows = false};
+    size_t length = strlen(TLS);
+    if (strncmp(address, TLS, length) != 0) {
+        snprintf(ret_why, size, "%s has no key", address);
+        return -EINVAL;
+    }
+    int error = tls_name(address + length, &server, ret_why, size);
+    return error < 0 ? error : tls_look(&server, ret_path, ret_why, size);
+}
 
 int tow_tls_ask_print(const char *address, int64_t deadline_ns, char *ret_why, size_t size,
                       char *ret_name, struct tow_tls_print *ret_print)
