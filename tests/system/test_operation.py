@@ -289,6 +289,65 @@ def a_worker_that_stands_still_does_not_outlive_its_client():
     stand_still("poll", "tcp", client_dies=True)
 
 
+def threads(pid):
+    """Their names; none once it is gone."""
+    with contextlib.suppress(OSError):
+        return [(task / "comm").read_text().strip() for task in pathlib.Path(f"/proc/{pid}/task").iterdir()]
+    return []
+
+
+def left_behind(kind):
+    """A worker that is stopped goes soon when its program has gone, and long before anybody would miss its answers."""
+    if kind == "tls":
+        t.need_tls()
+    server = t.TlsServer("--linger=2") if kind == "tls" else t.Server("--linger=2")
+    with server, t.held(server, "spin", kind, **(server.settings if kind == "tls" else {})) as client:
+        worker = only_session(server)["worker_pid"]
+        os.kill(worker, signal.SIGSTOP)
+        client.kill()
+        client.communicate()
+        t.wait_until(lambda: t.gone(worker), 12, "the worker is gone")
+        t.wait_until(lambda: not server.status()["sessions"], 20, "the session's place is free")
+        line = f"is ended: its program has gone, and its worker {worker} was still there 2 s later (linger)"
+        t.equal((server.log().count(line), server.log().count("has not answered")), (1, 0), f"lines; {server.log()}")
+
+
+for _kind in ("unix", "tcp", "shm", "tls"):
+    t.test(60, trees=ALL if _kind == "shm" else ("plain",), name=f"a_worker_that_is_stopped_does_not_stay_behind.{_kind}")(
+        lambda kind=_kind: left_behind(kind))
+
+
+@t.test(60)
+def a_kernel_that_never_ends_ends_with_its_program():
+    """By the worker itself: the listener has not to wait for it."""
+    with t.Server("--linger=30") as server, t.held(server, "spin") as client:
+        worker = only_session(server)["worker_pid"]
+        client.kill()
+        client.communicate()
+        t.wait_until(lambda: t.gone(worker), 12, "the worker is gone")
+        t.wait_until(lambda: "its program's connection ended" in server.log(), 20, "the audit line says how it ended")
+
+
+@t.test(120)
+def a_worker_that_is_stopped_while_its_driver_opens_is_replaced():
+    driver = t.build_c(HELPERS / "printing_driver.c", ["-shared", "-fPIC"], "printing_driver.so")
+    with tempfile.TemporaryDirectory() as folder:
+        slow = pathlib.Path(folder) / "slow"
+        with t.Server("--watchdog=5", device=str(driver), env={"TOWLINE_PRINTER_SLOW": str(slow)}) as server:
+            first = server.workers()[0]
+            slow.touch()
+            begin = time.monotonic()
+            os.kill(first, signal.SIGKILL)
+            t.wait_until(lambda: any("tow-alive" in threads(pid) for pid in server.workers() if pid != first), 20, "the next one starts")
+            worker = next(pid for pid in server.workers() if pid != first)
+            os.kill(worker, signal.SIGSTOP)
+            t.check(time.monotonic() - begin < 6, "its driver was open by then")
+            slow.unlink()
+            t.wait_until(lambda: t.gone(worker), 50, "the worker is gone")
+            t.check(f"worker {worker}, which serves nobody, has not answered for 5 s (it is stopped)" in server.log(), server.log())
+            t.wait_until(lambda: server.workers() and worker not in server.workers(), 20, "there is another")
+
+
 @t.test(120)
 def an_idle_worker_that_stands_still_is_replaced():
     with t.Server("--watchdog=5", "--log=debug") as server:

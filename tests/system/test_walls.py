@@ -187,6 +187,20 @@ def refused_system_calls_are_logged_by_name_once():
 
 
 @t.test(60)
+def a_worker_does_not_outlive_its_session():
+    with t.Server("--linger=3", device=driver(), env={"TOWLINE_TAKEN": "stay=1"}) as server:
+        with Puppet(server) as puppet:
+            worker = server.status()["sessions"][0]["worker_pid"]
+            t.equal(puppet.taken()["stays"], "yes", "whether the stranger keeps the worker from ending")
+        begin = time.monotonic()
+        t.wait_until(lambda: t.gone(worker), 20, "the worker is gone")
+        t.check(time.monotonic() - begin > 2, "the worker has ended by itself")
+        t.wait_until(lambda: not server.status()["sessions"], 20, "the session's place is free")
+        why = f"its program has gone, and its worker {worker} was still there 3 s later (linger)"
+        t.wait_until(lambda: f"the server ended it: {why}" in server.log(), 20, "the audit line says so")
+
+
+@t.test(60)
 def names_of_refused_system_calls_are_none_of_the_list():
     """But for those that are looked at more closely, each call has one place."""
     pattern = re.compile(r"^TOW_CALL(?:_OLD|_NEW)?\((\w+)", re.M)

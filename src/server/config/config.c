@@ -157,6 +157,9 @@ static const struct option_entry entries[] = {
      "How long a worker may stand still, stopped or asleep in the kernel, before its session is\n"
      "ended (20; at least 5; 0: for ever). A kernel or a call that takes long is none of it, nor\n"
      "one that a debugger has."},
+    {"linger", 0, KIND_COUNT, 0, AT(linger), 3600, "SECONDS",
+     "How long a worker may still be there when its program has gone (10). Then it is killed,\n"
+     "whatever it does; one that a debugger has is not."},
     {"grace", 0, KIND_COUNT, 0, AT(grace), 86400, "SECONDS",
      "How long programs may go on when the server is told to end by SIGTERM (5; 0: not at all).\n"
      "No new ones are served meanwhile; a second SIGTERM ends them at once."},
@@ -243,6 +246,7 @@ void tows_config_defaults(struct tows_config *config)
     config->tenant_users = (struct tows_config_range){0x70000000, 1000000};
     config->heartbeat = 20;
     config->watchdog = 20;
+    config->linger = 10;
     config->socket_mode = geteuid() == 0 ? 0666 : 0600;
 }
 

@@ -81,6 +81,7 @@ struct tows_config {
     uint64_t allow_anyone; /* 1: listen beyond this machine, without knowing who comes */
     uint64_t heartbeat;    /* seconds that a machine on a network may be silent; 0: for ever */
     uint64_t watchdog;     /* seconds that a worker may stand still; 0: for ever */
+    uint64_t linger;       /* seconds that a worker may be there without its program */
     uint64_t grace;        /* seconds that sessions have when the server is told to end */
     uint64_t cgroups;      /* 1: a control group for each worker, see cgroup.h */
     uint64_t walls;        /* 1: workers give up rights, see walls.h */

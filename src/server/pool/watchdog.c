@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Counts questions that workers leave without an answer. */
+/* Counts questions that workers leave without an answer, and looks that find one whose program has
+ * gone. */
 #include "server/pool/watchdog.h"
 
+#include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <sys/socket.h>
@@ -27,6 +29,7 @@ static void watchdog_kill(struct tows_worker_pool *pool, struct tows_worker *wor
     snprintf(worker->why, sizeof worker->why, "%s", why);
     tow_log_about(TOW_AREA_SERVER, TOW_LOG_WARN, &about, "session %llu (%s) is ended: %s",
                   (unsigned long long)worker->session, worker->peer, why);
+    worker->stands = true;
     worker->end_ns = TOW_TIME_FOREVER;
     tows_starter_signal(&pool->starter, worker->number, SIGKILL);
     if (worker->client >= 0) {
@@ -82,11 +85,40 @@ static void watchdog_ask(struct tows_worker_pool *pool, struct tows_worker *work
     }
 }
 
+static bool client_has_gone(const struct tows_worker *worker)
+{
+    struct pollfd client = {.fd = worker->client, .events = POLLRDHUP};
+    return worker->client >= 0 && poll(&client, 1, 0) == 1 &&
+           (client.revents & (POLLRDHUP | POLLHUP)) != 0;
+}
+
+/* It should have seen that itself, and ended. One that is in its client's hands may go on as if
+ * nothing were, and answer all questions. */
+static void watchdog_follow(struct tows_worker_pool *pool, struct tows_worker *worker)
+{
+    if (worker->state != TOW_WORKER_BUSY || worker->end_ns != 0 || !client_has_gone(worker)) {
+        return;
+    }
+    struct tows_machine_process process = {.state = '?'};
+    if (worker->lingers++ < pool->config->linger) {
+        return;
+    }
+    tows_machine_look(worker->pid, &process);
+    if (!process.traced) {
+        char why[sizeof worker->why];
+        snprintf(why, sizeof why,
+                 "its program has gone, and its worker %d was still there %u s later (linger)",
+                 (int)worker->pid, worker->lingers - 1);
+        watchdog_kill(pool, worker, why);
+    }
+}
+
 void tows_watchdog_look(struct tows_worker_pool *pool)
 {
     for (struct tows_worker *worker = pool->workers; worker != NULL; worker = worker->next) {
         if (pool->config->watchdog != 0) {
             watchdog_ask(pool, worker, pool->config->watchdog);
         }
+        watchdog_follow(pool, worker);
     }
 }

@@ -512,7 +512,7 @@ static void tell_end(const struct tows_worker *worker, int status)
     struct tow_log_about about = tows_worker_about(worker, tenant);
     if (worker->stands) {
         tow_log_about(TOW_AREA_SERVER, TOW_LOG_INFO, &about,
-                      "session %llu: its worker %d, which stood still, is gone",
+                      "session %llu: its worker %d, which did not end by itself, is gone",
                       (unsigned long long)worker->session, (int)worker->pid);
     } else if (worker->state == TOW_WORKER_BUSY && WIFSIGNALED(status)) {
         tow_log_about(TOW_AREA_SERVER, TOW_LOG_WARN, &about,

@@ -52,7 +52,8 @@ struct tows_worker {
     unsigned lines;      /* of the log that it was given */
     uint32_t asked;      /* by the watchdog, last; 0: never */
     unsigned unanswered; /* how often it looked since, and found no answer */
-    bool stands;         /* BUSY: it was ended for that */
+    unsigned lingers;    /* BUSY: how often it looked, and its client had gone */
+    bool stands;         /* BUSY: it was ended for one of these */
     char why[256];       /* BUSY: why this server ends the session; "": it does not */
     unsigned exports;    /* descriptors that it has exported */
     struct tows_handle_owner handles; /* of cuIpc, that it has made */

@@ -8,8 +8,8 @@
 
 #include "server/session/session.h"
 
-/* Starts it; `stats`, which the listener sees, must live on. Behind all walls: a thread has those
- * that stood when it began. */
+/* Starts it; `stats`, which the listener sees, must live on. Behind those walls that hold for one
+ * thread and those it makes. */
 void tows_alive_start(struct tows_session_stats *stats);
 
 #endif

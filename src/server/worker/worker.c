@@ -592,6 +592,9 @@ int tows_worker_main(const struct tows_config *config)
     }
     tows_walls_raise(config, code_cache);
     hold_code_cache(config, code_cache, sizeof code_cache);
+    if (config->watchdog != 0) {
+        tows_alive_start(stats); /* a driver may take long to open, or for ever */
+    }
     int error = tows_worker_open(config, &backend, why, sizeof why);
     if (error < 0) {
         worker_send(TOW_WORKER_MSG_FD, TOW_WORKER_MSG_FAILED, NULL, why, strlen(why));
@@ -609,9 +612,6 @@ int tows_worker_main(const struct tows_config *config)
     if (error < 0) {
         tow_log(TOW_AREA_SERVER, TOW_LOG_WARN, "device printf will not reach the client: %s",
                 strerror(-error));
-    }
-    if (config->watchdog != 0) {
-        tows_alive_start(stats);
     }
     struct tow_buf devices;
     tow_buf_init(&devices, TOW_WORKER_MSG_TEXT_MAX);

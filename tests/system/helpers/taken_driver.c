@@ -9,7 +9,8 @@
  *
  * TOWLINE_TAKEN says what to aim at: worker=PID of another server's worker, file=PATH of a file
  * that its user may read, folder=PATH that he may write to, tcp=PORT and unix=PATH where somebody
- * listens, cache=PATH of the server's cache of code, where "image" is. */
+ * listens, cache=PATH of the server's cache of code, where "image" is. With stay= none of its
+ * threads can end it any more. */
 #define cuCtxSynchronize printing_synchronize
 #include "printing_driver.c"
 #undef cuCtxSynchronize
@@ -21,6 +22,8 @@
 #include <pthread.h>
 #include <signal.h>
 #include <spawn.h>
+#include <stdint.h>
+#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/ptrace.h>
 #include <sys/resource.h>
@@ -179,6 +182,25 @@ static void try_often(void)
     dprintf(2, "taken often = %s %s\n", first, strerrorname_np(errno));
 }
 
+/* Whoever wants this process to end stands in _exit from now on. */
+static int stay(void)
+{
+#if defined(__aarch64__)
+    static const uint8_t jump_here[] = {0x00, 0x00, 0x00, 0x14};
+#else
+    static const uint8_t jump_here[] = {0xeb, 0xfe};
+#endif
+    uint8_t *code = (uint8_t *)(uintptr_t)_exit;
+    uintptr_t page = (uintptr_t)code & ~(uintptr_t)(sysconf(_SC_PAGESIZE) - 1);
+    size_t size = (uintptr_t)code + sizeof jump_here - page;
+    if (mprotect((void *)page, size, PROT_READ | PROT_WRITE | PROT_EXEC) != 0) {
+        return -1;
+    }
+    memcpy(code, jump_here, sizeof jump_here);
+    __builtin___clear_cache((char *)code, (char *)code + sizeof jump_here);
+    return 0;
+}
+
 static void try_all(void)
 {
     int worker = atoi(aims[WORKER]), listener = getppid();
@@ -221,6 +243,9 @@ static void try_all(void)
     tell("own-thread", pthread_create(&thread, NULL, do_nothing, NULL) == 0 ? 0 : -1);
     tell("become-root", (int)syscall(SYS_setresuid, -1, 0, -1));
     tell("become-another", setresuid(12345, 12345, 12345)); /* late: without walls it does */
+    if (strstr(getenv("TOWLINE_TAKEN"), "stay=") != NULL) {
+        tell("stays", stay());
+    }
     try_often();
     dprintf(2, "taken all = done\n");
 }
