@@ -23,7 +23,7 @@ TEST_PACKAGES = libcmocka-dev valgrind clang-format-14 clang-tidy-14
 APT = timeout 300 apt-get -qq -o Acquire::Retries=0 -o Acquire::http::Timeout=10 -o Acquire::https::Timeout=10
 APT_INSTALL = DEBIAN_FRONTEND=noninteractive $(APT) install -y --no-install-recommends
 
-.PHONY: all demo test check check-sanitizers check-vm check-moves check-long api-status examples bench install uninstall dist deb wheel check-packages clean tools test-tools asan tsan help
+.PHONY: all demo test check check-sanitizers check-vm check-moves check-long api-status examples bench install uninstall dist deb wheel image check-packages clean tools test-tools asan tsan help
 
 all: $(BUILD)/build.ninja
 	@$(NINJA) -C $(BUILD)
@@ -31,7 +31,7 @@ all: $(BUILD)/build.ninja
 
 help:
 	@sed -n 's/^# \(.*\)/\1/p' Makefile | head -5
-	@echo "targets: all demo test check-sanitizers check-vm check-moves check-long api-status examples bench install uninstall dist deb wheel check-packages clean; PREFIX=$(PREFIX) BUILD=$(BUILD)"
+	@echo "targets: all demo test check-sanitizers check-vm check-moves check-long api-status examples bench install uninstall dist deb wheel image check-packages clean; PREFIX=$(PREFIX) BUILD=$(BUILD)"
 
 # Only when something is missing, and only where apt can help.
 tools:
@@ -165,8 +165,12 @@ deb:
 wheel: all
 	@python3 packaging/make-wheel $(BUILD) $(VERSION) $(BUILD)/wheel
 
-# The packages in a fresh Debian 12: as root, with a network the first time. Takes minutes then.
-check-packages: deb
+# Images of server and client, in $(BUILD)/image: docs/guide/containers.md. As root.
+image: deb
+	@packaging/make-image $(DEB) $(BUILD)/image $(VERSION)
+
+# The packages in a fresh Debian 12, and the images: as root, with a network. Takes minutes then.
+check-packages: image
 	@TOW_TESTS_PACKAGES=1 python3 tests/run --build $(BUILD) --only packages.debian
 
 clean:

@@ -11,10 +11,12 @@ import sys
 import tempfile
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "lib"))
+import podman as p  # noqa: E402
 import towtest as t  # noqa: E402
 
 LIBRARIES = "/usr/lib/towline"
 KEYS = "/etc/towline/known_servers"
+PLAIN = "localhost/plain"
 
 
 def cdi(*words, code=0, **variables):
@@ -84,77 +86,87 @@ def what_a_container_cannot_use_is_refused():
 
 # ---- podman ----
 
-# In a mount namespace of its own: what podman writes to /run, and the kernel's one hierarchy of cgroups, which crun looks for.
-STAGE = """
-mount -t tmpfs tmpfs /run && mkdir /run/cdi /run/lock && mount -t cgroup2 cgroup2 /sys/fs/cgroup && cp -r "$1/." /run/cdi && shift && exec "$@"
-"""
-
-
-class Podman:
-    """With storage of its own, and an image that has one program and what it is linked to, but no CUDA."""
-
-    def __init__(self, folder):
-        self.folder = pathlib.Path(folder)
-        (self.folder / "cdi").mkdir()
-        settings = self.folder / "containers.conf"
-        settings.write_text('[engine]\nevents_logger = "none"\n')
-        self.env = t.clean_environment(CONTAINERS_CONF=str(settings), HOME=str(self.folder), TMPDIR=str(self.folder))
-
-    def call(self, *words, timeout=60):
-        podman = ["podman", "--root", self.folder / "root", "--runroot", self.folder / "runroot", "--storage-driver", "vfs",
-                  "--runtime", "crun", "--cgroup-manager", "cgroupfs"]
-        return t.run(["unshare", "-m", "sh", "-c", STAGE, "sh", self.folder / "cdi", *podman, *words], timeout, env=self.env)
-
-    def make_image(self, program):
-        root = self.folder / "image"
-        root.mkdir()
-        # Found in the container by the loader, in the folder of the CDI file.
-        needed = t.run(["ldd", program], env=dict(os.environ, LD_LIBRARY_PATH=str(t.BUILD / "lib"))).stdout
-        # What tls:// addresses want an image to have.
-        maps = pathlib.Path("/proc/self/maps").read_text()
-        secure = re.findall(r"(/\S*/lib(?:ssl|crypto)\.so\.3)$", maps, re.M)
-        for path in {str(program), *re.findall(r"(/\S+) \(0x", needed), *secure}:
-            if "libcuda" not in path:
-                target = root / ("program" if path == str(program) else path.lstrip("/"))
-                target.parent.mkdir(parents=True, exist_ok=True)
-                shutil.copy(path, target)
-        archive = shutil.make_archive(self.folder / "image", "tar", root)
-        done = self.call("import", archive, "localhost/plain")
-        t.equal(done.returncode, 0, f"podman import ({done.stderr})")
-
-    def run(self, name, *words):
-        flags = ["run", "--rm", "--pull=never", "--network=host", "--cgroups=disabled"]
-        # Else podman asks for more than this process may have.
-        flags += ["--ulimit", "nofile=1024:1024", "--ulimit", "nproc=4096:4096"]
-        return self.call(*flags, *words, *(["--device", f"towline/gpu={name}"] if name else []), "localhost/plain", "/program")
-
-
-def need_podman():
-    for tool, package in (("podman", "podman"), ("crun", "crun"), ("unshare", "util-linux")):
-        if not shutil.which(tool):
-            raise t.Skip(f"{tool} is not installed (apt install {package})")
-    if os.getuid() != 0:
-        raise t.Skip("podman is tried as root")
-    if t.run(["unshare", "-m", "mount", "-t", "cgroup2", "cgroup2", "/sys/fs/cgroup"]).returncode != 0:
-        raise t.Skip("nothing can be mounted here")
-
-
 @t.test(180)
 def an_unmodified_image_computes_on_the_servers_gpu():
     """By each way to a server; without the device its program finds no driver."""
-    need_podman()
+    p.need()
     t.need_tls()
     program = t.build_c(t.ROOT / "tests" / "system" / "helpers" / "session.c", ["-lcuda"], "session")
     with tempfile.TemporaryDirectory(prefix="towline-podman-") as folder, t.TlsServer() as server:
-        podman = Podman(folder)
+        podman = p.Podman(folder)
         podman.make_image(program)
-        done = podman.run(None)
+        done = podman.run(PLAIN)
         t.check(done.returncode != 0 and "libcuda.so.1" in done.stderr, f"without the device: {done.returncode}, {done.stderr}")
         for kind in ("unix", "tcp", "tls"):
             cdi("-s", server.address(kind), "--name", kind, "--output", podman.folder / "cdi" / f"{kind}.json", **server.settings)
         for kind in ("unix", "tcp", "tls"):
-            done = podman.run(kind)
+            done = podman.run(PLAIN, "--device", f"towline/gpu={kind}")
             t.equal((done.returncode, done.stdout), (0, "OK\n"), f"over {kind} ({done.stderr})")
+
+
+# ---- examples ----
+
+PACKAGING = t.ROOT / "packaging"
+EXAMPLES = ("compose/compose.yaml", "kubernetes/server.yaml", "kubernetes/client.yaml")
+
+
+def inside(node):
+    """Every dictionary in a document."""
+    if isinstance(node, dict):
+        yield node
+    for child in node.values() if isinstance(node, dict) else node if isinstance(node, list) else ():
+        yield from inside(child)
+
+
+def documents():
+    try:
+        import yaml
+    except ImportError as error:
+        raise t.Skip("python3-yaml is not installed") from error
+    return {name: yaml.safe_load((PACKAGING / name).read_text()) for name in EXAMPLES}
+
+
+@t.test()
+def examples_use_flags_and_variables_that_exist():
+    flags = set(re.findall(r"^  (?:-\w, )?(--[a-z-]+)", t.run([t.TOWLINED, "--help"]).stdout, re.M)) | {"-l"}
+    manual = (t.ROOT / "docs" / "man" / "towline.1").read_text()
+    seen = set()
+    for name, document in documents().items():
+        for node in inside(document):
+            words = [*node.get("args", []), *(node.get("command", []) if node.get("image", "").startswith("localhost/towlined") else [])]
+            used = {word.split("=")[0] for word in words if isinstance(word, str) and word.startswith("-")}
+            t.check(used <= flags, f"{name}: towlined has no {used - flags}")
+            variables = node["environment"] if isinstance(node.get("environment"), dict) else [node.get("name", "")]
+            for variable in variables:
+                if str(variable).startswith("TOWLINE_"):
+                    t.check(re.search(rf"\b{variable}\b", manual), f"{name}: {variable} is not in the manual")
+                    seen.add(variable)
+            seen |= used
+    t.check({"--token-file", "--tls-key", "-l", "TOWLINE_SERVER", "TOWLINE_TOKEN"} <= seen, f"only {seen} were looked at")
+
+
+@t.test()
+def the_server_of_the_example_for_kubernetes_starts():
+    """With a folder of its own in place of the Secret's."""
+    t.need_tls()
+    container = documents()["kubernetes/server.yaml"]["spec"]["template"]["spec"]["containers"][0]
+    if not shutil.which("openssl"):
+        raise t.Skip("openssl, which makes certificates, is not installed")
+    with tempfile.TemporaryDirectory() as folder:
+        made = t.run([t.TOWLINED, "token", "create", "--user", "ann", "--token-file", f"{folder}/tokens"])
+        t.equal(made.returncode, 0, f"towlined token create ({made.stderr})")
+        done = t.run(["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-subj", "/CN=node",
+                      "-addext", "subjectAltName=IP:127.0.0.1", "-days", "2", "-keyout", f"{folder}/tls.key", "-out", f"{folder}/tls.crt"])
+        t.equal(done.returncode, 0, f"openssl req ({done.stderr})")
+        flags = [word.replace("/etc/towline-secret", folder).replace("0.0.0.0:4837", "127.0.0.1:0") for word in container["args"]]
+        with t.Server(*[word for word in flags if "listen" not in word], listen=[word.split("=", 1)[1] for word in flags if "listen" in word]) as server:
+            address = server.address("tls")
+            env = t.clean_environment(TOWLINE_TLS_CA=f"{folder}/tls.crt", TOWLINE_TOKEN=made.stdout.strip())
+            done = t.run([t.TOWLINE, "devices", "-s", address], env=env)
+            t.check(done.returncode == 0 and "Software GPU" in done.stdout, f"a client with the Secret's: {done}")
+            del env["TOWLINE_TOKEN"]
+            done = t.run([t.TOWLINE, "devices", "-s", address], env=env)
+            t.check(done.returncode != 0 and "token" in done.stderr, f"a client without a token: {done}")
 
 
 if __name__ == "__main__":

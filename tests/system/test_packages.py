@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""What people install: `make install`, `make uninstall`, `make dist`, completions of shells, and Debian packages.
+"""What people install: `make install`, `make uninstall`, `make dist`, completions of shells, Debian packages, and images.
 
-Those of Debian's packages run in `make check-packages` only, as root: the first time they fetch a Debian 12.
+Those of Debian's packages and of images run in `make check-packages` only, as root: the first time they fetch a Debian 12.
 """
 
 import json
@@ -10,11 +10,14 @@ import os
 import pathlib
 import re
 import shutil
+import socket
+import subprocess
 import sys
 import tarfile
 import tempfile
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "lib"))
+import podman as p  # noqa: E402
 import towtest as t  # noqa: E402
 
 COMPLETIONS = t.ROOT / "packaging" / "completions"
@@ -363,6 +366,39 @@ def debian_12_installs_upgrades_removes_and_purges():
         t.check(not any(name.startswith(("usr/bin", "usr/lib", "usr/share")) for name in left), f"a removal leaves {left}")
         debian.run("apt-get purge -qq towline towlined")
         t.equal(debian.files() ^ before, set(), "what a purge leaves or takes")
+
+
+def load(podman, name):
+    archive = t.BUILD / "image" / f"{name}.tar"
+    done = podman.call("load", "-q", "-i", archive, timeout=300)
+    t.equal(done.returncode, 0, f"podman load of {archive}; run make image ({done.stderr})")
+    return f"localhost/{name}:{version()}"
+
+
+@t.test(600, alone=True, trees=WANTED)
+def debian_images_serve_and_run():
+    """The server's and the client's image, each as docs/guide/containers.md starts it, on the software GPU."""
+    p.need()
+    program = t.build_c(t.ROOT / "examples" / "driver" / "vectoradd.c", ["-lcuda"], include=t.our_include_flags())
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        address = "127.0.0.1:{}".format(probe.getsockname()[1])
+    with tempfile.TemporaryDirectory(prefix="tow") as one, tempfile.TemporaryDirectory(prefix="tow") as other:
+        server, client = p.Podman(one), p.Podman(other)
+        words = server.runs(load(server, "towlined"), program=("--device=soft", "--soft-memory=64M", "-l", address, "--grace=0"))
+        image = load(client, "towline")
+        with open(pathlib.Path(one, "log"), "w") as log:
+            process = subprocess.Popen(server.command(*words), stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=server.env)
+        try:
+            t.wait_until(lambda: "serves soft" in pathlib.Path(one, "log").read_text() or process.poll() is not None, 60, "the server serves")
+            done = client.run(image, "-e", f"TOWLINE_SERVER={address}", program=())
+            t.check(done.returncode == 0 and "Towline Software GPU" in done.stdout, f"what the client's image does by itself: {done}")
+            done = client.run(image, "-e", f"TOWLINE_SERVER={address}", "-v", f"{program}:/program:ro")
+            computes(done.stdout)
+        finally:
+            process.terminate()
+            t.check(process.wait(60) is not None, "the server's container does not end")
+            print(pathlib.Path(one, "log").read_text())
 
 
 if __name__ == "__main__":
