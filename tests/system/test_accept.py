@@ -8,6 +8,7 @@ import importlib.machinery
 import importlib.util
 import io
 import json
+import os
 import pathlib
 import re
 import subprocess
@@ -251,6 +252,17 @@ def faults_are_tried_on_the_software_gpu():
     done = t.run([FOLDER / "faults", "--pretend", "--build", t.BUILD, "--kills", "2", "--faults", "1", "--seed", "1"], 100)
     t.check(done.returncode == 0 and done.stdout.endswith("4 passed, 0 failed\n"), f"{done.stdout}{done.stderr}")
     t.check("killed 2 clients" in done.stdout, done.stdout)
+
+
+@t.test(120)
+def walls_are_tried_without_a_gpu():
+    """tests/gpu/walls: its library in front of a driver, its servers, what it counts."""
+    t.need_tls()
+    if os.geteuid() != 0:
+        raise t.Skip("only a server that is root has users for its tenants")
+    done = t.run([FOLDER / "walls", "--pretend", "--build", t.BUILD], 110)
+    t.check(done.returncode == 0 and done.stdout.endswith(" passed, 0 failed\n"), f"{done.stdout}{done.stderr}")
+    t.check(all(f"ok      {name} " in done.stdout for name in ("memory-of-worker", "open-key", "connect-tcp", "start-program")), done.stdout)
 
 
 if __name__ == "__main__":

@@ -95,7 +95,8 @@ def check_refused(said, names):
 def a_worker_cannot_see_into_others():
     said, _ = taken()
     check_refused(said, ("memory-of-worker", "memory-of-listener", "environment-of-worker", "environment-of-listener",
-                         "read-worker", "read-listener", "trace-worker", "descriptor-of-worker", "descriptor-of-listener"))
+                         "read-worker", "read-listener", "write-worker", "write-listener", "trace-worker", "trace-listener",
+                         "descriptor-of-worker", "descriptor-of-listener"))
     t.equal(said["dumpable"], "0", "PR_GET_DUMPABLE")
     t.equal(said["core"], "0", "the size of core files")
 
@@ -168,7 +169,7 @@ def a_worker_makes_no_system_call_but_those_of_the_list():
         raise t.Skip("no filter of system calls can be had here")
     said, _ = taken()
     t.equal(said["Seccomp"], "2", "seccomp's mode")
-    check_refused(said, ("signal-worker", "signal-listener", "limit-of-worker", "connect-tcp", "connect-unix", "start-program",
+    check_refused(said, ("signal-worker", "signal-listener", "limit-of-worker", "connect-tcp", "connect-udp", "connect-unix", "start-program",
                          "fork", "show-itself", "new-namespace", "become-another"))
     t.equal([said[name] for name in ("own-signal", "own-thread", "own-slack")], ["yes"] * 3, "what it may do to itself")
 
@@ -224,12 +225,12 @@ def without_walls_the_log_says_so():
     t.check("walls = 0: workers have all rights of this server" in log, log)
     # And the stranger's tries are such as succeed where nothing stands in the way.
     could = {"environment-of-worker", "environment-of-listener", "signal-worker", "signal-listener", "own-signal",
-             "limit-of-worker", "open-file", "make-file", "read-cache", "write-cache", "make-in-cache", "remove-from-cache", "connect-tcp", "connect-unix", "start-program", "fork", "show-itself",
-             "own-thread", "own-slack"}
+             "limit-of-worker", "open-file", "make-file", "read-cache", "write-cache", "make-in-cache", "remove-from-cache",
+             "connect-tcp", "connect-udp", "connect-unix", "start-program", "fork", "show-itself", "own-thread", "own-slack"}
     could |= {"new-namespace"} if LIBC.unshare(0) == 0 else set()  # containers refuse even this
     if t.sees_all_processes():
-        could |= {"memory-of-worker", "memory-of-listener", "read-worker", "read-listener", "trace-worker",
-                  "descriptor-of-worker", "descriptor-of-listener"}
+        could |= {"memory-of-worker", "memory-of-listener", "read-worker", "read-listener", "write-worker", "write-listener",
+                  "trace-worker", "trace-listener", "descriptor-of-worker", "descriptor-of-listener"}
     could |= {"become-another"} if os.geteuid() == 0 else set()
     t.equal({name: said[name] for name in sorted(could)}, {name: "yes" for name in sorted(could)}, "what it could")
 

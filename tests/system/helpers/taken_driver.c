@@ -1,19 +1,33 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A driver library for `towlined --device PATH` that is a worker in a stranger's hands: when its
- * client synchronises, it tries what such a one would, and writes to that client's stderr what came
- * of each:
+ * client asks for it (it synchronises, or calls cuCtxResetPersistingL2Cache), it tries what such a
+ * one would, and writes to that client's stderr what came of each:
  *
  *     taken NAME yes          it could
  *     taken NAME EACCES       it could not
  *     taken NAME = WORDS      a fact
  *
- * TOWLINE_TAKEN says what to aim at: worker=PID of another server's worker, file=PATH of a file
- * that its user may read, folder=PATH that he may write to, tcp=PORT and unix=PATH where somebody
- * listens, cache=PATH of the server's cache of code, where "image" is. With stay= none of its
- * threads can end it any more. */
+ * TOWLINE_TAKEN says what to aim at: worker=PID of another's worker, listener=PID (else its own
+ * parent), and likewise parent=, shaker=, own= (another of the same tenant); file=PATH of a file
+ * that its user may read, likewise key=, tokens=, system=, others= (what is another tenant's);
+ * folder=PATH that he may write to; tcp=PORT, unix=PATH and abstract=NAME where somebody listens;
+ * cache=PATH of the server's cache of code, where "image" is. With stay= none of its threads can
+ * end it any more. With aims=PATH all this is in a file.
+ *
+ * With TAKEN_CUDA everything else is NVIDIA's driver, which it needs as a library. Without, it can
+ * do nothing but print. */
+#if defined(TAKEN_CUDA)
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cuda.h>
+#else
 #define cuCtxSynchronize printing_synchronize
 #include "printing_driver.c"
 #undef cuCtxSynchronize
+#endif
 
 #include <arpa/inet.h>
 #include <dirent.h>
@@ -22,6 +36,7 @@
 #include <pthread.h>
 #include <signal.h>
 #include <spawn.h>
+#include <stddef.h>
 #include <stdint.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
@@ -35,13 +50,50 @@
 
 extern char **environ;
 
-static char aims[8][256]; /* worker, file, folder, tcp, unix, cache */
-static const char *const names[] = {"worker", "file", "folder", "tcp", "unix", "cache"};
-enum { WORKER, A_FILE, FOLDER, TCP, UNIX, CACHE };
+static char aims[4096];
+
+/* What stands behind NAME=; false: nothing. */
+static int aim(const char *name, char *ret_word, size_t size)
+{
+    char words[sizeof aims], *rest = words;
+    size_t length = strlen(name);
+    snprintf(words, sizeof words, "%s", aims);
+    for (const char *word; (word = strsep(&rest, " \n")) != NULL;) {
+        if (strncmp(word, name, length) == 0 && word[length] == '=') {
+            snprintf(ret_word, size, "%s", word + length + 1);
+            return 1;
+        }
+    }
+    return 0;
+}
+
+static void read_aims(const char *text)
+{
+    char path[512];
+    snprintf(aims, sizeof aims, "%s", text);
+    if (aim("aims", path, sizeof path)) {
+        int fd = open(path, O_RDONLY | O_CLOEXEC);
+        ssize_t got = fd >= 0 ? read(fd, aims, sizeof aims - 1) : -1;
+        if (got < 0) {
+            dprintf(2, "taken aims %s: %s\n", path, strerrorname_np(errno));
+        }
+        aims[got > 0 ? got : 0] = '\0';
+        close(fd);
+    }
+}
 
 static void tell(const char *name, int done)
 {
     dprintf(2, "taken %s %s\n", name, done >= 0 ? "yes" : strerrorname_np(errno));
+}
+
+static void tell_of(const char *what, const char *who, int done)
+{
+    char name[64];
+    int error = errno;
+    snprintf(name, sizeof name, "%s-%s", what, who);
+    errno = error;
+    tell(name, done);
 }
 
 static int shut(int fd)
@@ -67,17 +119,24 @@ static int try_remove(const char *folder, const char *file)
     return unlink(path);
 }
 
-static int try_read(int pid)
+/* Any address will do: rights are looked at first. */
+static int try_memory(int call, int pid)
 {
-    /* Any address will do: rights are looked at first. */
-    char byte;
+    char byte = 0;
     struct iovec here = {&byte, 1}, there = {(void *)(uintptr_t)0x10000, 1};
-    return process_vm_readv(pid, &here, 1, &there, 1, 0) < 0 && errno != EFAULT ? -1 : 0;
+    return syscall(call, pid, &here, 1, &there, 1, 0) < 0 && errno != EFAULT ? -1 : 0;
 }
 
+/* Whom it can trace it lets go again. */
 static int try_trace(int pid)
 {
-    return (int)ptrace(PTRACE_SEIZE, pid, 0, 0);
+    if (ptrace(PTRACE_SEIZE, pid, 0, 0) != 0) {
+        return -1;
+    }
+    ptrace(PTRACE_INTERRUPT, pid, 0, 0);
+    waitpid(pid, NULL, __WALL);
+    ptrace(PTRACE_DETACH, pid, 0, 0);
+    return 0;
 }
 
 static int try_descriptor(int pid)
@@ -92,9 +151,9 @@ static int try_descriptor(int pid)
     return fd;
 }
 
-static int try_connect(const struct sockaddr *address, socklen_t size)
+static int try_connect(const struct sockaddr *address, socklen_t size, int type)
 {
-    int fd = socket(address->sa_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    int fd = socket(address->sa_family, type | SOCK_CLOEXEC, 0);
     if (fd < 0) {
         return -1;
     }
@@ -201,41 +260,88 @@ static int stay(void)
     return 0;
 }
 
+static void try_process(const char *who, int pid)
+{
+    tell_of("memory-of", who, try_open("/proc", pid, "mem", O_RDWR));
+    tell_of("environment-of", who, try_open("/proc", pid, "environ", O_RDONLY));
+    tell_of("read", who, try_memory(SYS_process_vm_readv, pid));
+    tell_of("write", who, try_memory(SYS_process_vm_writev, pid));
+    tell_of("trace", who, try_trace(pid));
+    tell_of("descriptor-of", who, try_descriptor(pid));
+    tell_of("limit-of", who, (int)syscall(SYS_prlimit64, pid, RLIMIT_NOFILE, NULL, NULL));
+    tell_of("signal", who, kill(pid, 0));
+}
+
+static void try_processes(void)
+{
+    static const char *const names[] = {"worker", "listener", "parent", "shaker", "own"};
+    char word[32];
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        if (aim(names[i], word, sizeof word)) {
+            try_process(names[i], atoi(word));
+        } else if (strcmp(names[i], "listener") == 0) {
+            try_process(names[i], getppid());
+        }
+    }
+}
+
+static void try_files(void)
+{
+    static const char *const names[] = {"file", "key", "tokens", "system", "others"};
+    char path[512];
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        if (aim(names[i], path, sizeof path)) {
+            tell_of("open", names[i], shut(open(path, O_RDONLY | O_CLOEXEC)));
+        }
+    }
+    if (aim("folder", path, sizeof path)) {
+        tell("make-file", try_open(path, 0, "made", O_RDWR | O_CREAT));
+    }
+    if (aim("cache", path, sizeof path)) {
+        tell("read-cache", try_open(path, 0, "image", O_RDONLY));
+        tell("write-cache", try_open(path, 0, "image", O_WRONLY));
+        tell("make-in-cache", try_open(path, 0, "made", O_RDWR | O_CREAT));
+        tell("remove-from-cache", try_remove(path, "image"));
+    }
+    const char *compiled = getenv("CUDA_CACHE_PATH");
+    if (compiled != NULL) {
+        tell("keep-compiled", try_open(compiled, 0, "made", O_RDWR | O_CREAT));
+        tell("list-compiled", try_open(compiled, 0, "..", O_RDONLY));
+    }
+}
+
+static void try_network(void)
+{
+    char word[512];
+    struct sockaddr_un local = {.sun_family = AF_UNIX};
+    if (aim("tcp", word, sizeof word)) {
+        struct sockaddr_in tcp = {.sin_family = AF_INET, .sin_port = htons((uint16_t)atoi(word))};
+        tcp.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+        tell("connect-tcp", try_connect((struct sockaddr *)&tcp, sizeof tcp, SOCK_STREAM));
+        tell("connect-udp", try_connect((struct sockaddr *)&tcp, sizeof tcp, SOCK_DGRAM));
+    }
+    if (aim("unix", word, sizeof word)) {
+        snprintf(local.sun_path, sizeof local.sun_path, "%.100s", word);
+        tell("connect-unix", try_connect((struct sockaddr *)&local, sizeof local, SOCK_STREAM));
+    }
+    if (aim("abstract", word, sizeof word)) {
+        local.sun_path[0] = '\0';
+        int length = snprintf(local.sun_path + 1, sizeof local.sun_path - 1, "%.100s", word);
+        socklen_t size = (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + (size_t)length);
+        tell("connect-abstract", try_connect((struct sockaddr *)&local, size, SOCK_STREAM));
+    }
+}
+
 static void try_all(void)
 {
-    int worker = atoi(aims[WORKER]), listener = getppid();
-    struct sockaddr_in tcp = {.sin_family = AF_INET, .sin_port = htons((uint16_t)atoi(aims[TCP]))};
-    struct sockaddr_un local = {.sun_family = AF_UNIX};
-    tcp.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    snprintf(local.sun_path, sizeof local.sun_path, "%.100s", aims[UNIX]);
+    char word[8];
     pthread_t thread;
     tell_self();
-    tell("memory-of-worker", try_open("/proc", worker, "mem", O_RDWR));
-    tell("memory-of-listener", try_open("/proc", listener, "mem", O_RDWR));
-    tell("environment-of-worker", try_open("/proc", worker, "environ", O_RDONLY));
-    tell("environment-of-listener", try_open("/proc", listener, "environ", O_RDONLY));
-    tell("read-worker", try_read(worker));
-    tell("read-listener", try_read(listener));
-    tell("trace-worker", try_trace(worker));
-    tell("descriptor-of-worker", try_descriptor(worker));
-    tell("descriptor-of-listener", try_descriptor(listener));
-    tell("limit-of-worker", (int)syscall(SYS_prlimit64, worker, RLIMIT_NOFILE, NULL, NULL));
-    tell("signal-worker", kill(worker, 0));
-    tell("signal-listener", kill(listener, 0));
+    try_processes();
     tell("own-signal", kill(getpid(), 0));
     tell("own-slack", prctl(PR_SET_TIMERSLACK, 50000UL));
-    tell("open-file", try_open("", 0, aims[A_FILE] + 1, O_RDONLY));
-    tell("make-file", try_open(aims[FOLDER], 0, "made", O_RDWR | O_CREAT));
-    tell("read-cache", try_open(aims[CACHE], 0, "image", O_RDONLY));
-    tell("write-cache", try_open(aims[CACHE], 0, "image", O_WRONLY));
-    tell("make-in-cache", try_open(aims[CACHE], 0, "made", O_RDWR | O_CREAT));
-    tell("remove-from-cache", try_remove(aims[CACHE], "image"));
-    if (getenv("CUDA_CACHE_PATH") != NULL) {
-        tell("keep-compiled", try_open(getenv("CUDA_CACHE_PATH"), 0, "made", O_RDWR | O_CREAT));
-        tell("list-compiled", try_open(getenv("CUDA_CACHE_PATH"), 0, "..", O_RDONLY));
-    }
-    tell("connect-tcp", try_connect((struct sockaddr *)&tcp, sizeof tcp));
-    tell("connect-unix", try_connect((struct sockaddr *)&local, sizeof local));
+    try_files();
+    try_network();
     tell("start-program", try_program());
     tell("fork", try_fork());
     tell("show-itself", prctl(PR_SET_DUMPABLE, 1, 0, 0, 0));
@@ -243,28 +349,33 @@ static void try_all(void)
     tell("own-thread", pthread_create(&thread, NULL, do_nothing, NULL) == 0 ? 0 : -1);
     tell("become-root", (int)syscall(SYS_setresuid, -1, 0, -1));
     tell("become-another", setresuid(12345, 12345, 12345)); /* late: without walls it does */
-    if (strstr(getenv("TOWLINE_TAKEN"), "stay=") != NULL) {
+    if (aim("stay", word, sizeof word)) {
         tell("stays", stay());
     }
     try_often();
     dprintf(2, "taken all = done\n");
 }
 
-CUresult cuCtxSynchronize(void)
+static void begin(void)
 {
     static int begun;
     const char *text = getenv("TOWLINE_TAKEN");
-    for (size_t i = 0; text != NULL && i < sizeof names / sizeof *names; i++) {
-        char word[32];
-        snprintf(word, sizeof word, "%s=", names[i]);
-        const char *at = strstr(text, word);
-        if (at != NULL) {
-            at += strlen(word);
-            snprintf(aims[i], sizeof aims[i], "%.*s", (int)strcspn(at, " "), at);
-        }
-    }
-    if (begun++ == 0 && text != NULL) {
+    if (text != NULL && begun++ == 0) {
+        read_aims(text);
         try_all();
     }
+}
+
+CUresult cuCtxResetPersistingL2Cache(void)
+{
+    begin();
     return CUDA_SUCCESS;
 }
+
+#if !defined(TAKEN_CUDA)
+CUresult cuCtxSynchronize(void)
+{
+    begin();
+    return CUDA_SUCCESS;
+}
+#endif
