@@ -9,7 +9,7 @@
 #include "base/buf.h"
 #include "base/clock.h"
 #include "base/json_read.h"
-#include "cli/report.h"
+#include "wire/report.h"
 #include "transport/address.h"
 
 /* Control characters are spaces in JSON, or a server's that wants to move the cursor. */

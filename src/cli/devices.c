@@ -4,7 +4,7 @@
 
 #include <stdio.h>
 
-#include "cli/report.h"
+#include "wire/report.h"
 
 static void devices_show(const char *address, const struct tow_json_doc *doc, unsigned first_gpu)
 {

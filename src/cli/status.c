@@ -4,7 +4,7 @@
 
 #include <stdio.h>
 
-#include "cli/report.h"
+#include "wire/report.h"
 
 /* "3.1 MiB of 64.0 MiB", or "3 of 512": what is used of a limit. */
 static const char *status_use(const struct tow_json_doc *doc, const struct tow_json_value *limits,

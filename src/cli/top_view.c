@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "base/clock.h"
-#include "cli/report.h"
+#include "wire/report.h"
 #include "cli/top.h"
 
 const char *const tow_top_key_names[TOW_TOP_KEYS] = {

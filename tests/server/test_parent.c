@@ -434,6 +434,7 @@ static void fewer_sessions_lock_nobody_out(void **state)
 {
     struct tows_parent_msg msg = {.ask = TOW_PARENT_RELOAD};
     struct tows_parent_msg shaker = {.ask = TOW_PARENT_SHAKER};
+    struct tows_parent_msg web = {.ask = TOW_PARENT_WEB};
     struct tows_parent_news worker;
     int fds[TOW_PARENT_FDS_MAX];
     (void)state;
@@ -451,12 +452,15 @@ static void fewer_sessions_lock_nobody_out(void **state)
     snprintf(parent.next.tls_certificate, sizeof parent.next.tls_certificate, "%s", tokens);
     assert_int_equal(ask(TOW_PARENT_DECIDE, 0, 1), 0);
     assert_int_equal(parent.config.max_sessions, 7);
+    assert_int_equal(ask_with(&web, NULL, 0, fds).error, -EPERM); /* nobody wants it */
+    snprintf(parent.config.http, sizeof parent.config.http, "0");
     for (int i = 0; i < TOW_PARENT_SHAKERS_MAX; i++) {
-        assert_int_equal(ask_with(&shaker, NULL, 0, fds).error, 0);
+        assert_int_equal(ask_with(i % 2 == 0 ? &shaker : &web, NULL, 0, fds).error, 0);
         assert_true(fds[0] >= 0 && fds[1] < 0);
         close_both(fds);
     }
     assert_int_equal(ask_with(&shaker, NULL, 0, fds).error, -EAGAIN);
+    assert_int_equal(ask_with(&web, NULL, 0, fds).error, -EAGAIN);
     assert_int_equal(start("", &worker), 0); /* of which there may be more */
     tows_starter_kill(&parent.starter);
     int64_t deadline = tow_time_deadline(PATIENCE_NS);
@@ -672,7 +676,8 @@ static void settings_that_cannot_be_read_are_not_taken(void **state)
 
 int main(int argc, char **argv)
 {
-    if (argc > 1 && (strcmp(argv[1], "--worker") == 0 || strcmp(argv[1], "--shaker") == 0)) {
+    if (argc > 1 && (strcmp(argv[1], "--worker") == 0 || strcmp(argv[1], "--shaker") == 0 ||
+                     strcmp(argv[1], "--web") == 0)) {
         pause();
         return 0;
     }

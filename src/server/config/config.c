@@ -150,6 +150,16 @@ static const struct option_entry entries[] = {
      "theirs\n"
      "has logged in as the user that its common name says. Nobody else may there but with a token\n"
      "(require-token), or where anyone may (allow-anyone)."},
+    {"http", 0, KIND_TEXT, 0, AT(http), 0, "ADDRESS",
+     "PORT or HOST:PORT for a page, metrics and JSON about this server, by HTTP (none). A port\n"
+     "alone is of this machine only. Sessions are shown to those with a token (towlined token)."},
+    {"http-name", 0, KIND_WORDS, 0, AT(http_name), 0, "NAMES",
+     "How people call this server there, with commas between the names, beside localhost, its\n"
+     "numbers and this machine's name. Requests to other names are refused."},
+    {"http-admins", 0, KIND_WORDS, 0, AT(http_admins), 0, "USERS",
+     "Users of tokens (towlined token create --user) who see and end all sessions there (none)."},
+    {"http-dcgm", 0, KIND_YES, 0, AT(http_dcgm), 1, NULL,
+     "Metrics of GPUs under the names of NVIDIA's DCGM exporter, too."},
     {"heartbeat", 0, KIND_PATIENCE, FOR_WORKER, AT(heartbeat), 3600, "SECONDS",
      "How long a machine at the other end of a network may be silent before it is given up\n"
      "(20; at least 5; 0: for ever)."},
@@ -185,6 +195,7 @@ static const struct option_entry entries[] = {
     {"tls", 0, KIND_SWITCH, FLAG_ONLY | NOT_SHOWN, AT(tls), 0, NULL, NULL},
     {"tls-make", 0, KIND_SWITCH, FLAG_ONLY | NOT_SHOWN, AT(tls_make), 0, NULL, NULL},
     {"shaker", 0, KIND_SWITCH, FLAG_ONLY | NOT_SHOWN, AT(shaker), 0, NULL, NULL},
+    {"web", 0, KIND_SWITCH, FLAG_ONLY | NOT_SHOWN, AT(web), 0, NULL, NULL},
     {"become", 0, KIND_COUNT, FLAG_ONLY | NOT_SHOWN, AT(become), UINT32_MAX - 1, NULL, NULL},
     {"slot", 0, KIND_COUNT, FLAG_ONLY | NOT_SHOWN, AT(slot), 15, NULL, NULL},
     {"watch-pid", 0, KIND_COUNT, FLAG_ONLY | NOT_SHOWN, AT(watch_pid), INT32_MAX, NULL, NULL},
@@ -654,7 +665,7 @@ int tows_config_load(int argc, char **argv, struct tows_config *ret_config, char
         snprintf(config.file, sizeof config.file, "%s", TOW_CONFIG_FILE);
     }
     /* They get everything from their listener. */
-    if (!config.worker && !config.shaker) {
+    if (!config.worker && !config.shaker && !config.web) {
         int error = tows_config_read_file(&config, config.file, why, why_size);
         if (error == -ENOENT && !named) {
             config.file[0] = '\0';
@@ -675,11 +686,13 @@ bool tows_config_keep(struct tows_config *config, const struct tows_config *runn
     bool other = config->listen_count != running->listen_count ||
                  memcmp(config->listen, running->listen, sizeof config->listen) != 0 ||
                  config->socket_mode != running->socket_mode || config->walls != running->walls ||
-                 strcmp(config->user, running->user) != 0;
+                 strcmp(config->user, running->user) != 0 ||
+                 strcmp(config->http, running->http) != 0;
     memcpy(config->listen, running->listen, sizeof config->listen);
     config->listen_count = running->listen_count;
     config->socket_mode = running->socket_mode;
     snprintf(config->user, sizeof config->user, "%s", running->user);
+    snprintf(config->http, sizeof config->http, "%s", running->http);
     config->tls = running->tls;
     config->walls = running->walls;               /* which rights there are was decided by it */
     config->tenant_users = running->tenant_users; /* as tried at the start */

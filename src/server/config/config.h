@@ -78,6 +78,10 @@ struct tows_config {
     char tls_certificate[TOW_CONFIG_TEXT_MAX]; /* "": one of its own */
     char tls_key[TOW_CONFIG_TEXT_MAX];         /* "": in the same file */
     char tls_client_ca[TOW_CONFIG_TEXT_MAX];   /* "": no certificates of clients */
+    char http[TOW_CONFIG_TEXT_MAX];            /* where the page and metrics are; "": nowhere */
+    char http_name[TOW_CONFIG_WORDS_MAX];   /* hosts that a request may name; words with commas */
+    char http_admins[TOW_CONFIG_WORDS_MAX]; /* users of tokens who see and end all sessions there */
+    uint64_t http_dcgm;                     /* 1: metrics under the names of DCGM, too */
     uint64_t allow_anyone; /* 1: listen beyond this machine, without knowing who comes */
     uint64_t heartbeat;    /* seconds that a machine on a network may be silent; 0: for ever */
     uint64_t watchdog;     /* seconds that a worker may stand still; 0: for ever */
@@ -95,10 +99,11 @@ struct tows_config {
     char file[TOW_CONFIG_TEXT_MAX]; /* the config file that was read; "": none */
     bool worker;
     bool shaker;
-    bool tls_make;      /* the shaker: makes a key where there is none */
-    uint64_t become;    /* the shaker: whose it is once it has the key; 0: nothing changes */
-    bool tls;           /* a worker: its connection may be of TLS */
-    uint64_t slot;      /* which address slot a worker takes */
+    bool web;        /* the process that answers over HTTP */
+    bool tls_make;   /* the shaker: makes a key where there is none */
+    uint64_t become; /* the shaker, once it has the key, and web: whose it is; 0: nothing changes */
+    bool tls;        /* a worker: its connection may be of TLS */
+    uint64_t slot;   /* which address slot a worker takes */
     uint64_t watch_pid; /* end when this process ends (a private server); 0: do not watch */
     uint64_t ready_fd;  /* where a private server says that it listens; 0: nowhere */
     char private_dir[TOW_CONFIG_TEXT_MAX]; /* of a private server: removed at its end */

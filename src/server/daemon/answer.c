@@ -30,6 +30,12 @@ static bool answer_has_numbers(struct tows_server *server, struct tows_pending_c
            tow_time_passed(conn->until_ns);
 }
 
+static bool answer_to_ruler(const struct tows_server *server, const struct tows_pending_conn *conn)
+{
+    return tows_server_is_ruled_by(server, &conn->who) ||
+           tows_web_host_is_ruled_by(&server->config, conn);
+}
+
 /* Ends a session for whoever may. Nobody learns which numbers others have. */
 static void answer_end(struct tows_server *server, struct tows_pending_conn *conn)
 {
@@ -41,7 +47,7 @@ static void answer_end(struct tows_server *server, struct tows_pending_conn *con
                                  "towline end there");
         return;
     }
-    if (worker == NULL || (!tows_server_is_ruled_by(server, &conn->who) &&
+    if (worker == NULL || (!answer_to_ruler(server, conn) &&
                            !tows_who_may_end(&conn->who, &worker->who, server->owner))) {
         snprintf(sentence, sizeof sentence,
                  "you have no session %llu; towline status shows those that you may end",
@@ -49,8 +55,8 @@ static void answer_end(struct tows_server *server, struct tows_pending_conn *con
         tows_pending_conn_refuse(conn, TOW_REFUSE_TOKEN, sentence);
         return;
     }
-    snprintf(sentence, sizeof sentence, "%s asked for it (towline end)",
-             tows_who_text(&conn->who, text));
+    snprintf(sentence, sizeof sentence, "%s asked for it (%s)", tows_who_text(&conn->who, text),
+             conn->web ? "http" : "towline end");
     tows_worker_pool_dismiss(&server->pool, worker, sentence);
     int length =
         snprintf(sentence, sizeof sentence, "{\"end\":%llu}", (unsigned long long)conn->session);
@@ -95,7 +101,8 @@ static void answer_status(struct tows_server *server, struct tows_pending_conn *
         .own_places = conn->caller->places,
         .draining = server->draining,
         .pid = tows_server_has_parent(server) ? getppid() : getpid(),
-        .all = tows_server_is_ruled_by(server, &conn->who),
+        .all = answer_to_ruler(server, conn),
+        .none = conn->who.kind == TOW_WHO_WEB,
         .started_ns = server->started_ns,
     };
     struct tow_buf json;

@@ -46,9 +46,18 @@ struct tows_server_source {
     struct tows_worker *refused;    /* borrowed: its refused system calls */
     struct tows_pending_conn *conn; /* borrowed */
     bool shaker;                    /* the process with the key */
+    bool web;                       /* the one that answers over HTTP */
 };
 
 /* ---- connections ---- */
+
+static void admit_conn(struct tows_server *server, struct tows_pending_conn *conn)
+{
+    uint64_t places = server->config.places > 0 ? server->config.places : 1;
+    if (tows_door_admit(&server->door, conn, places, server->config.places_per_peer) == 0) {
+        tows_door_pace(conn, server->config.connections_per_second);
+    }
+}
 
 static void accept_all(struct tows_server *server, struct tow_listener *listener)
 {
@@ -71,10 +80,7 @@ static void accept_all(struct tows_server *server, struct tow_listener *listener
         struct tows_pending_conn *conn = tows_pending_conn_create(fd, listener->kind, peer);
         if (conn != NULL) {
             tows_login_meet(&server->login, conn);
-            uint64_t places = server->config.places > 0 ? server->config.places : 1;
-            if (tows_door_admit(&server->door, conn, places, server->config.places_per_peer) == 0) {
-                tows_door_pace(conn, server->config.connections_per_second);
-            }
+            admit_conn(server, conn);
         }
     }
 }
@@ -119,6 +125,10 @@ static void listener_announce(struct tows_server *server)
     tows_walls_tell(&server->config, server->owner);
     for (unsigned i = 0; i < server->listener_count; i++) {
         tow_log(TOW_AREA_SERVER, TOW_LOG_INFO, "listens on %s", server->listeners[i]->address);
+    }
+    if (server->http != NULL) {
+        tow_log(TOW_AREA_SERVER, TOW_LOG_INFO, "shows itself on http://%s",
+                tows_web_host_place(server->http));
     }
     if (pool->pageable) {
         tow_log(TOW_AREA_SERVER, TOW_LOG_WARN,
@@ -221,7 +231,7 @@ static int open_signals(struct tows_server *server)
 static int listener_make_room(struct tows_server *server)
 {
     unsigned needed =
-        5 + server->listener_count + 2 * tows_worker_pool_size(&server->pool) + server->door.count;
+        6 + server->listener_count + 2 * tows_worker_pool_size(&server->pool) + server->door.count;
     if (needed <= server->poll_room) {
         return 0;
     }
@@ -261,6 +271,8 @@ static unsigned fill_polls(struct tows_server *server, int *ret_timeout_ms)
     /* Before the connections: what it has comes before what it says of them. */
     count = add_poll(server, count, tows_shaker_fd(&server->shaker), POLLIN,
                      (struct tows_server_source){.shaker = true});
+    count = add_poll(server, count, tows_web_host_fd(&server->web), POLLIN,
+                     (struct tows_server_source){.web = true});
     for (struct tows_worker *worker = server->pool.workers; worker != NULL; worker = worker->next) {
         count = add_poll(server, count, worker->control, POLLIN,
                          (struct tows_server_source){.worker = worker});
@@ -339,7 +351,16 @@ static void listener_tick(struct tows_server *server)
     tows_worker_pool_give_lines(&server->pool);
     tows_watchdog_look(&server->pool);
     tows_worker_pool_press(&server->pool);
+    tows_web_host_tend(&server->web, &server->config);
     tow_log_flush(false);
+}
+
+static void hear_web(struct tows_server *server)
+{
+    struct tows_pending_conn *conn;
+    for (int i = 0; i < 64 && (conn = tows_web_host_take(&server->web)) != NULL; i++) {
+        admit_conn(server, conn);
+    }
 }
 
 static void listener_run(struct tows_server *server)
@@ -375,6 +396,8 @@ static void listener_run(struct tows_server *server)
                 tows_pending_conn_step(source->conn, events);
             } else if (source->shaker && (events != 0 || server->shaker.starting)) {
                 tows_shaker_hear(&server->shaker);
+            } else if (events != 0 && source->web) {
+                hear_web(server);
             } else if (events != 0 && source->worker != NULL) {
                 if (tows_worker_pool_hear(&server->pool, source->worker) > 0) {
                     worker_failed(server, source->worker->key);
@@ -410,6 +433,9 @@ static int server_begin(struct tows_server *server, int *ret_code, char *why, si
         tows_cgroups_open(&groups, config, server->groups_said, sizeof server->groups_said);
         error = tows_listen_start(config, server->listeners, &server->listener_count);
     }
+    if (error == 0) {
+        error = tows_web_host_listen(config, &server->http, why, why_size);
+    }
     error = error < 0 ? error
                       : tows_listen_check(config, server->listeners, server->listener_count, why,
                                           why_size);
@@ -418,8 +444,10 @@ static int server_begin(struct tows_server *server, int *ret_code, char *why, si
         parent.starter.groups = groups;
         parent.argc = server->argc;
         parent.argv = server->argv;
-        error = tows_split_do(&split, &parent, config, server->listeners, server->listener_count,
-                              server->signals, &line, &folder, ret_code, why, why_size);
+        server->listeners[server->listener_count] = server->http; /* for the parent to close */
+        error = tows_split_do(&split, &parent, config, server->listeners,
+                              server->listener_count + (server->http != NULL), server->signals,
+                              &line, &folder, ret_code, why, why_size);
     }
     if (error > 0) {
         return error;
@@ -475,6 +503,8 @@ int tows_listener_main(const struct tows_config *config, int argc, char **argv)
         server.login.authorities = server.shaker.authorities;
         server.login.owner = server.owner;
         server.shaker.starter = &server.pool.starter;
+        server.web =
+            (struct tows_web_host){.starter = &server.pool.starter, .listener = server.http};
         error = tows_login_read(&server.config, &server.login, why, sizeof why);
         error = error < 0 ? error
                           : tows_shaker_begin(&server.shaker, &server.config, server.listeners,
@@ -497,6 +527,8 @@ int tows_listener_main(const struct tows_config *config, int argc, char **argv)
     tows_worker_pool_fini(&server.pool, "it is being shut down");
     tows_gauge_stop(&server.gauge);
     tows_shaker_stop(&server.shaker);
+    tows_web_host_stop(&server.web);
+    tow_listener_close(server.http);
     tows_cgroups_close(&server.pool.starter.groups);
     if (config->private_dir[0] != '\0') {
         rmdir(config->private_dir);

@@ -102,14 +102,15 @@ int tows_login_read(const struct tows_config *config, struct tows_login *login, 
     struct stat seen = {0};
     char path[PATH_MAX] = "";
     bool required = config->require_token != 0 && config->private_dir[0] == '\0';
+    bool kept = required || (config->http[0] != '\0' && config->private_dir[0] == '\0');
     int error = tows_allow_read(config, &allow, why, why_size);
     if (error == 0) {
         error = tows_policy_read(config, &policy, why, why_size);
     }
-    if (error == 0 && required && login->line == NULL) {
+    if (error == 0 && kept && login->line == NULL) {
         error = tows_tokens_path(config, path, sizeof path, why, why_size);
     }
-    if (error == 0 && required) {
+    if (error == 0 && kept) {
         /* Looked at before it is read: what changes meanwhile is seen. */
         int fd = login_open(login, path, &seen);
         error = tows_tokens_take(fd, path, login->owner, &tokens, why, why_size);
@@ -124,7 +125,7 @@ int tows_login_read(const struct tows_config *config, struct tows_login *login, 
     login->places = config->places_per_peer;
     login->changed = true;
     login->latest_s = 0; /* so a clock that went wrong is forgotten */
-    if (required) {
+    if (kept) {
         /* Else the old ones stay: somebody may be about to log in. */
         tows_tokens_fini(&login->tokens);
         login->tokens = tokens;
@@ -364,6 +365,23 @@ static void login_classify(const struct tows_login *login, struct tows_pending_c
     snprintf(who->class, sizeof who->class, "%s", class == NULL ? "" : class->name);
 }
 
+/* By HTTP: without a token what everybody may know, and with one what its owner may. */
+static void guard_web(const struct tows_login *login, struct tows_pending_conn *conn)
+{
+    const bool token = conn->who.kind == TOW_WHO_TOKEN;
+    if (conn->state != TOW_CONN_ASKED) {
+        login_tell(conn, "the process for HTTP may ask, and nothing else");
+        conn->state = TOW_CONN_GONE;
+        return;
+    }
+    conn->allowed = token ? !login->broken && tows_tokens_find(&login->tokens, conn->who.token)
+                          : !conn->demands_token && conn->orders == 0;
+    if (!conn->allowed) {
+        login_tell(conn, NOT_VALID);
+        tows_pending_conn_refuse(conn, TOW_REFUSE_TOKEN, NOT_VALID);
+    }
+}
+
 void tows_login_guard(struct tows_login *login, struct tows_door *door,
                       struct tows_pending_conn *conn, uid_t owner)
 {
@@ -382,6 +400,13 @@ void tows_login_guard(struct tows_login *login, struct tows_door *door,
     }
     if (conn->refusal != NULL) {
         tows_pending_conn_refuse(conn, TOW_REFUSE_TOKEN, conn->refusal); /* the log has it */
+        return;
+    }
+    if (conn->web) {
+        guard_web(login, conn);
+        if (conn->allowed) {
+            login_classify(login, conn);
+        }
         return;
     }
     bool token = login->required && conn->by_network;

@@ -10,6 +10,7 @@
 #include "server/daemon/logging.h"
 #include "server/daemon/shaker.h"
 #include "server/daemon/token.h"
+#include "server/web/web.h"
 #include "server/worker/worker.h"
 #include "wire/limits.h"
 
@@ -45,5 +46,6 @@ int main(int argc, char **argv)
     tow_log_fold();
     return config.worker   ? tows_worker_main(&config)
            : config.shaker ? tows_shaker_main(&config)
+           : config.web    ? tows_web_main(&config)
                            : tows_listener_main(&config, argc, argv);
 }

@@ -22,6 +22,7 @@
 #include "base/log.h"
 #include "server/daemon/logging.h"
 #include "server/daemon/shaker.h"
+#include "server/daemon/web_host.h"
 #include "server/daemon/systemd.h"
 #include "server/door/pending_conn.h"
 #include "server/login/tokens.h"
@@ -232,6 +233,27 @@ static int answer_shaker(struct tows_parent *parent, struct tows_parent_news *an
     return error;
 }
 
+static int answer_web(struct tows_parent *parent, struct tows_parent_news *answer,
+                      int ret_fds[TOW_PARENT_FDS_MAX])
+{
+    pid_t pid = 0;
+    const struct tows_config *config = config_now(parent);
+    int error = config->http[0] == '\0' ? -EPERM : parent_allow_start(parent, true);
+    if (error == 0) {
+        error = tows_web_host_fork(config, parent->web_user, &ret_fds[0], &pid);
+    }
+    if (error == 0) {
+        error = tows_starter_adopt(&parent->starter, pid, &answer->number);
+        if (error < 0) {
+            kill(pid, SIGKILL);
+            close_fds(ret_fds, 1);
+        } else {
+            change_shaker(parent, 0, answer->number);
+        }
+    }
+    return error;
+}
+
 static int answer_tokens(const struct tows_parent *parent, struct tows_parent_news *answer,
                          int ret_fds[TOW_PARENT_FDS_MAX])
 {
@@ -320,6 +342,8 @@ static int parent_answer(struct tows_parent *parent, const struct tows_parent_ms
         return answer_start(parent, msg, answer, ret_fds);
     case TOW_PARENT_SHAKER:
         return answer_shaker(parent, answer, ret_fds);
+    case TOW_PARENT_WEB:
+        return answer_web(parent, answer, ret_fds);
     case TOW_PARENT_SIGNAL:
         return msg->value > INT_MAX ? -EINVAL
                                     : tows_starter_signal(starter, msg->number, (int)msg->value);

@@ -38,9 +38,10 @@ struct tows_parent {
     bool broken;     /* it was asked what it may not be asked: the log has it */
     struct tows_starter starter;
     uint64_t workers_most; /* that the settings have allowed so far: sessions outlive them */
-    uint64_t shakers[TOW_PARENT_SHAKERS_MAX]; /* numbers of those that live; 0: none */
+    uint64_t shakers[TOW_PARENT_SHAKERS_MAX]; /* numbers of those that live, and of those that
+                                               * answer over HTTP; 0: none */
     uint32_t group;                           /* the listener's */
-    uint32_t shaker_user;                     /* 0: root's, without rights */
+    uint32_t shaker_user, web_user;           /* 0: root's, without rights */
     int argc;
     char **argv; /* borrowed: for SIGHUP */
     int line;    /* owned: to the listener */

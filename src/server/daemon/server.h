@@ -14,6 +14,7 @@
 #include "server/daemon/listen.h"
 #include "server/daemon/login.h"
 #include "server/daemon/shaker.h"
+#include "server/daemon/web_host.h"
 #include "server/door/door.h"
 #include "server/pool/parent_line.h"
 #include "server/pool/worker_pool.h"
@@ -26,10 +27,10 @@ struct tows_server_source; /* of listener.c */
 struct tows_server {
     struct tows_config config;
     struct tows_login login;
-    struct tows_parent_line line;                   /* to the parent, if there is one */
-    int argc;                                       /* for SIGHUP */
-    char **argv;                                    /* borrowed */
-    struct tow_listener *listeners[TOW_LISTEN_MAX]; /* owned */
+    struct tows_parent_line line;                       /* to the parent, if there is one */
+    int argc;                                           /* for SIGHUP */
+    char **argv;                                        /* borrowed */
+    struct tow_listener *listeners[TOW_LISTEN_MAX + 1]; /* owned; room for `http` */
     unsigned listener_count;
     struct tows_worker_pool pool;
     char groups_said[512]; /* of its control groups; "": nothing */
@@ -39,6 +40,8 @@ struct tows_server {
     uid_t owner;     /* who runs this server */
     struct tows_gauge gauge;
     struct tows_shaker shaker; /* where an address is of TLS */
+    struct tow_listener *http; /* owned; NULL: nothing is shown by HTTP */
+    struct tows_web_host web;  /* who answers there */
     int signals;               /* owned: a signalfd */
     int monitored;             /* owned: a pidfd; -1: none */
     bool announced;            /* READY was said */

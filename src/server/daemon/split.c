@@ -52,9 +52,9 @@ static int split_check(const struct tows_config *config, const struct tows_split
                  (unsigned long long)range->first, (unsigned long long)range->count);
         return -EINVAL;
     }
-    if (split->user == split->shaker_user) {
-        snprintf(why, why_size,
-                 "user: %u is the user of the process with the TLS key; name another", split->user);
+    if (split->user == split->shaker_user || split->user == split->web_user) {
+        snprintf(why, why_size, "user: %u is the user of the process %s; name another", split->user,
+                 split->user == split->web_user ? "that answers over HTTP" : "with the TLS key");
         return -EINVAL;
     }
     if (range->count != 0 && split->user >= range->first &&
@@ -78,6 +78,7 @@ int tows_split_choose(const struct tows_config *config, struct tows_split *ret_s
      */
     split.group = tows_user_ours(config, TOW_USER_LISTENER);
     split.shaker_user = tows_user_ours(config, TOW_USER_SHAKER);
+    split.web_user = tows_user_ours(config, TOW_USER_WEB);
     if (!split_user(config, split.group, &split.user)) {
         snprintf(why, why_size,
                  "user: this machine has no user \"%.64s\"; write a name or a number",
@@ -271,6 +272,7 @@ int tows_split_do(const struct tows_split *split, struct tows_parent *parent,
     parent->listener = pid;
     parent->group = split->group;
     parent->shaker_user = split->shaker_user;
+    parent->web_user = split->web_user;
     *ret_code = be_parent(parent, listeners, count, signals);
     return 1;
 }

@@ -9,7 +9,7 @@
 struct tows_split {
     bool on;              /* it is to be done */
     uint32_t user, group; /* the listener's */
-    uint32_t shaker_user;
+    uint32_t shaker_user, web_user;
 };
 
 /* Whether this server is split: a child tries what the listener will do. Where it cannot be, the

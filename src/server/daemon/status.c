@@ -92,7 +92,7 @@ static void write_session(struct tow_json *json, const struct tows_worker *worke
 
 static bool status_shows(const struct tows_status_source *source, const struct tows_worker *worker)
 {
-    return source->all || tows_who_same(&source->who, &worker->who);
+    return source->all || (!source->none && tows_who_same(&source->who, &worker->who));
 }
 
 /* What sessions that are not shown hold of each GPU: how much is in use is no secret. */
@@ -174,6 +174,24 @@ static void write_limits(struct tow_json *json, const struct tows_status_source 
     tow_json_end(json);
 }
 
+/* Since the server has started, of all sessions. */
+static void write_totals(struct tow_json *json, const struct tows_worker_pool *pool)
+{
+    struct tows_pool_totals totals = pool->ended;
+    for (const struct tows_worker *worker = pool->workers; worker != NULL; worker = worker->next) {
+        if (worker->state == TOW_WORKER_BUSY) {
+            tows_pool_totals_add(&totals, worker);
+        }
+    }
+    tow_json_object(json, "totals");
+    tow_json_u64(json, "sessions", totals.sessions);
+    tow_json_u64(json, "calls", totals.calls);
+    tow_json_u64(json, "replies", totals.replies);
+    tow_json_u64(json, "bytes_in", totals.bytes_in);
+    tow_json_u64(json, "bytes_out", totals.bytes_out);
+    tow_json_end(json);
+}
+
 int tows_status_write(const struct tows_status_source *source, struct tow_buf *out)
 {
     const struct tows_worker_pool *pool = source->pool;
@@ -212,6 +230,7 @@ int tows_status_write(const struct tows_status_source *source, struct tow_buf *o
     tow_json_u64(&json, "busy", tows_worker_pool_count(pool, TOW_WORKER_BUSY, NULL));
     tow_json_end(&json);
     tow_json_u64(&json, "waiting", source->waiting);
+    write_totals(&json, pool);
     if (source->draining) {
         tow_json_u64(&json, "draining", 1);
     }

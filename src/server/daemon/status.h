@@ -19,6 +19,7 @@ struct tows_status_source {
     const struct tows_policy_class *class; /* borrowed: of who asks; NULL: none */
     unsigned places, own_places; /* taken by connections that no worker has: all, and its own */
     bool all;                    /* unless it may know of all */
+    bool none;                   /* or, though others are it too, of none */
     pid_t pid;                   /* who takes the server's signals */
     bool draining;
     int64_t started_ns;

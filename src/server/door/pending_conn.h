@@ -55,6 +55,7 @@ struct tows_pending_conn {
     bool bound;                /* it was, and `fd` has what was in it */
     struct tows_shaken shaken; /* bound */
     uint8_t grant_id[TOW_GRANT_ID]; /* GRANTED */
+    bool web;                       /* the process that answers over HTTP asks, for somebody */
     bool by_network;                /* no unix socket: its peer has an address, no user */
     bool demands_token;             /* it must log in, if it can, before it says what it wants */
     struct tow_login_said said;     /* LOGIN and later: what the proof is made of */

@@ -155,6 +155,9 @@ const char *tows_who_text(const struct tows_who *who, char ret_text[TOW_WHO_TEXT
     case TOW_WHO_OTHER_ROOT:
         snprintf(ret_text, TOW_WHO_TEXT_MAX, "root of a container");
         break;
+    case TOW_WHO_WEB:
+        snprintf(ret_text, TOW_WHO_TEXT_MAX, "anyone (http)");
+        break;
     case TOW_WHO_TOKEN:
         snprintf(ret_text, TOW_WHO_TEXT_MAX, "%s (%s)", who->name,
                  who->certificate ? "certificate" : "token");

@@ -22,6 +22,9 @@ enum tows_who_kind {
     /* The user of a token, from wherever he comes. Who has a certificate in that name is he, too.
      */
     TOW_WHO_TOKEN,
+    /* The process that answers over HTTP, for those who have no token: it sees nobody's sessions.
+     */
+    TOW_WHO_WEB,
 };
 
 /* Of users and classes of tokens. */

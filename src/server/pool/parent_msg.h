@@ -16,6 +16,7 @@ enum tows_parent_ask {
     TOW_PARENT_START = 1, /* a worker for the key in `text`, with `value` lines of the log; answered
                            * with its control socket, its statistics */
     TOW_PARENT_SHAKER,    /* the process that shakes hands; answered with its control socket */
+    TOW_PARENT_WEB,       /* the process that answers over HTTP; answered in the same way */
     TOW_PARENT_SIGNAL,    /* `value`: SIGKILL or SIGCONT */
     TOW_PARENT_LIMIT,     /* `memory`, `threads` */
     TOW_PARENT_WEIGH,     /* `value`: its part of the processors */

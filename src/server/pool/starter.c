@@ -194,21 +194,41 @@ static int ask_for_worker(const struct tows_starter *starter, const char *key, u
     return 0;
 }
 
-int tows_starter_shaker(struct tows_starter *starter, int *ret_control, uint64_t *ret_number,
-                        char *why, size_t why_size)
+/* One of the processes that are no workers. */
+static int starter_ask_process(struct tows_starter *starter, enum tows_parent_ask ask,
+                               int *ret_control, struct tows_parent_news *answer)
 {
-    const struct tows_parent_msg msg = {.ask = TOW_PARENT_SHAKER};
-    struct tows_parent_news answer = {.number = 0};
+    const struct tows_parent_msg msg = {.ask = ask};
     int fds[TOW_PARENT_FDS_MAX];
-    int error = tows_parent_line_ask(starter->line, &msg, NULL, 0, &answer, fds);
+    int error = tows_parent_line_ask(starter->line, &msg, NULL, 0, answer, fds);
     if (error == 0 && fds[0] < 0) {
         error = -EMFILE;
     }
     if (error == 0) {
-        *ret_number = answer.number;
         *ret_control = fds[0];
+    }
+    return error;
+}
+
+int tows_starter_shaker(struct tows_starter *starter, int *ret_control, uint64_t *ret_number,
+                        char *why, size_t why_size)
+{
+    struct tows_parent_news answer = {.number = 0};
+    int error = starter_ask_process(starter, TOW_PARENT_SHAKER, ret_control, &answer);
+    if (error == 0) {
+        *ret_number = answer.number;
     } else {
         snprintf(why, why_size, "%s", answer.text[0] != '\0' ? answer.text : strerror(-error));
+    }
+    return error;
+}
+
+int tows_starter_web(struct tows_starter *starter, int *ret_control, uint64_t *ret_number)
+{
+    struct tows_parent_news answer = {.number = 0};
+    int error = starter_ask_process(starter, TOW_PARENT_WEB, ret_control, &answer);
+    if (error == 0) {
+        *ret_number = answer.number;
     }
     return error;
 }

@@ -56,6 +56,8 @@ int tows_starter_start(struct tows_starter *starter, const char *key, uint32_t l
  * of its control socket; with a sentence. */
 int tows_starter_shaker(struct tows_starter *starter, int *ret_control, uint64_t *ret_number,
                         char *why, size_t why_size);
+/* The same for the process that answers over HTTP (web_host.h). */
+int tows_starter_web(struct tows_starter *starter, int *ret_control, uint64_t *ret_number);
 /* Where there is none: a child of this process is one of those that were started from now on. */
 int tows_starter_adopt(struct tows_starter *starter, pid_t pid, uint64_t *ret_number);
 

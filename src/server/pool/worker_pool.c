@@ -506,6 +506,16 @@ int tows_worker_pool_hear(struct tows_worker_pool *pool, struct tows_worker *wor
     return 0;
 }
 
+void tows_pool_totals_add(struct tows_pool_totals *totals, const struct tows_worker *worker)
+{
+    const struct tows_session_stats *stats = worker->stats;
+    totals->sessions++;
+    totals->calls += stats->calls;
+    totals->replies += stats->replies;
+    totals->bytes_in += stats->bytes_in;
+    totals->bytes_out += stats->bytes_out;
+}
+
 static void tell_end(const struct tows_worker *worker, int status)
 {
     char tenant[TOW_WHO_TEXT_MAX];
@@ -578,6 +588,9 @@ int tows_worker_pool_reap(struct tows_worker_pool *pool, char ret_key[TOW_WORKER
         }
         pool_judge(pool, worker, ended.full);
         tell_end(worker, status);
+        if (worker->state == TOW_WORKER_BUSY) {
+            tows_pool_totals_add(&pool->ended, worker);
+        }
         snprintf(ret_key, TOW_WORKER_KEY_MAX, "%s", worker->key);
         *at = worker->next;
         worker_free(pool, worker);

@@ -75,10 +75,16 @@ struct tows_worker {
 struct tow_log_about tows_worker_about(const struct tows_worker *worker,
                                        char ret_tenant[TOW_WHO_TEXT_MAX]);
 
+/* What sessions have done that have ended. */
+struct tows_pool_totals {
+    uint64_t sessions, calls, replies, bytes_in, bytes_out;
+};
+
 struct tows_worker_pool {
     const struct tows_config *config; /* borrowed */
     struct tows_worker *workers;      /* owned */
     uint64_t next_session;
+    struct tows_pool_totals ended;
     struct tows_export_registry exports; /* what sessions have exported for each other */
     struct tows_handle_registry handles; /* of cuIpc, that they have made */
     struct tows_cache_writer writer;     /* of the cache of code */
@@ -109,6 +115,8 @@ unsigned tows_worker_pool_count_for(const struct tows_worker_pool *pool,
                                     enum tows_worker_state state, const struct tows_who *who);
 /* Sessions of one class. */
 unsigned tows_worker_pool_count_class(const struct tows_worker_pool *pool, const char *class);
+/* Adds what its session has done. */
+void tows_pool_totals_add(struct tows_pool_totals *totals, const struct tows_worker *worker);
 /* All worker processes, whatever their state. */
 unsigned tows_worker_pool_size(const struct tows_worker_pool *pool);
 

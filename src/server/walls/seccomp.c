@@ -124,7 +124,7 @@ static void add_clone(struct program *program)
     add_refusal(program);
 }
 
-static void seccomp_fill(struct program *program)
+static void seccomp_fill(struct program *program, bool accepts)
 {
     uint32_t self = (uint32_t)getpid();
     add_load(program, offsetof(struct seccomp_data, arch));
@@ -133,6 +133,9 @@ static void seccomp_fill(struct program *program)
     add_load(program, offsetof(struct seccomp_data, nr));
     for (size_t i = 0; i < sizeof listed / sizeof *listed; i++) {
         add_allowed(program, listed[i]);
+    }
+    if (accepts) {
+        add_allowed(program, SYS_accept4);
     }
     add_clone(program);
     /* It signals itself only: abort and thread cancellation do. */
@@ -155,27 +158,28 @@ bool tows_seccomp_known(void)
 }
 
 /* 0 or, with a flag that asks for one, a descriptor; -Exxx. */
-static int enter_with(uint32_t refusal, unsigned flags)
+static int enter_with(uint32_t refusal, unsigned flags, bool accepts)
 {
     static struct program program;
     program.count = 0;
     program.refusal = refusal;
-    seccomp_fill(&program);
+    seccomp_fill(&program, accepts);
     struct sock_fprog filter = {.len = program.count, .filter = program.code};
     long result = syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, flags, &filter);
     return result < 0 ? -errno : (int)result;
 }
 
-int tows_seccomp_enter(int *ret_refused)
+int tows_seccomp_enter(bool accepts, int *ret_refused)
 {
     /* Linux 5.7; and one process can have one such filter only, be it a container's. */
-    int refused = enter_with(SECCOMP_RET_USER_NOTIF,
-                             FILTER_ALL_THREADS | FILTER_NEW_LISTENER | FILTER_THREAD_IS_ESRCH);
+    int refused =
+        enter_with(SECCOMP_RET_USER_NOTIF,
+                   FILTER_ALL_THREADS | FILTER_NEW_LISTENER | FILTER_THREAD_IS_ESRCH, accepts);
     if (refused >= 0) {
         *ret_refused = refused;
         return 0;
     }
-    int result = enter_with(SECCOMP_RET_ERRNO | EPERM, FILTER_ALL_THREADS);
+    int result = enter_with(SECCOMP_RET_ERRNO | EPERM, FILTER_ALL_THREADS, accepts);
     if (result == 0) {
         *ret_refused = -1;
     }
@@ -189,8 +193,9 @@ bool tows_seccomp_known(void)
     return false;
 }
 
-int tows_seccomp_enter(int *ret_refused)
+int tows_seccomp_enter(bool accepts, int *ret_refused)
 {
+    (void)accepts;
     (void)ret_refused;
     return -ENOSYS;
 }

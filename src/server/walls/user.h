@@ -16,9 +16,9 @@
  * without an end: why workers must keep the server's user. */
 int tows_user_try(const struct tows_config *config, char *why, size_t size);
 
-/* Whose the listener and the process that shakes hands become, where root starts them: numbers that
- * are nobody's, and no tenant's. 0: the tenants have all. */
-enum tows_user_ours { TOW_USER_LISTENER, TOW_USER_SHAKER };
+/* Whose the listener and the processes that shake hands and answer over HTTP become, where root
+ * starts them: numbers that are nobody's, and no tenant's. 0: the tenants have all. */
+enum tows_user_ours { TOW_USER_LISTENER, TOW_USER_SHAKER, TOW_USER_WEB };
 uint32_t tows_user_ours(const struct tows_config *config, enum tows_user_ours which);
 
 /* The same as tows_user_try for a listener that is to become that user. */

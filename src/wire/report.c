@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Reads a server's report: which GPUs, and what is used of them. */
-#include "cli/report.h"
+#include "wire/report.h"
 
 #include <string.h>
 
@@ -35,8 +35,7 @@ static double report_held(const struct tow_json_doc *doc, unsigned nth)
     return held;
 }
 
-/* What NVIDIA's management library says of this GPU, or NULL. */
-static const struct tow_json_value *report_gauges(const struct tow_json_doc *doc, const char *uuid)
+const struct tow_json_value *tow_report_gauges(const struct tow_json_doc *doc, const char *uuid)
 {
     const struct tow_json_value *gauges = tow_json_member(doc, doc->values, "gauges");
     const struct tow_json_value *devices = tow_json_member(doc, gauges, "devices"), *device = NULL;
@@ -69,7 +68,7 @@ bool tow_report_gpu(const struct tow_json_doc *doc, unsigned nth, struct tow_rep
         .memory = tow_json_number(doc, device, "memory"),
         .busy = -1,
     };
-    const struct tow_json_value *gauges = report_gauges(doc, gpu.uuid);
+    const struct tow_json_value *gauges = tow_report_gauges(doc, gpu.uuid);
     const struct tow_json_value *busy = tow_json_member(doc, gauges, "util_gpu");
     if (busy != NULL) {
         int64_t value = tow_json_whole(busy);
