@@ -4,7 +4,6 @@
 A module defines tests with @test and ends with main(); tests/run starts each in a process of its own.
 """
 
-import concurrent.futures
 import contextlib
 import ctypes
 import errno
@@ -40,21 +39,22 @@ class Skip(Exception):
     """This test cannot run here; the text says why."""
 
 
-def test(limit=60, alone=False, trees=("plain",), name=None, matrix="", uses=""):
+def test(limit=60, alone=False, trees=("plain",), name=None, matrix="", uses="", waits=False):
     """Makes a function a test: `limit` in seconds (times SLOW), `alone` if nothing may run beside it. `matrix` names those
     that are many and alike: `make test` runs them all, and where time is short a few of them are drawn. `uses` names
-    what only one at a time can have: those that share it do not run beside each other."""
+    what only one at a time can have: those that share it do not run beside each other. `waits`: for seconds, and computes
+    next to nothing meanwhile; such tests run beside the others."""
     def add(function):
         if TREE in trees:
-            _tests[name or function.__name__] = (function, limit * SLOW, alone, matrix, uses)
+            _tests[name or function.__name__] = (function, limit * SLOW, alone, matrix, uses, waits)
         return function
     return add
 
 
 def main():
     if sys.argv[1:] == ["--list"]:
-        for name, (_, limit, alone, matrix, uses) in _tests.items():
-            print(f"{name}\t{limit}\t{int(alone)}\t{matrix}\t{uses}")
+        for name, (_, limit, alone, matrix, uses, waits) in _tests.items():
+            print(f"{name}\t{limit}\t{int(alone)}\t{matrix}\t{uses}\t{int(waits)}")
         return
     signal.signal(signal.SIGTERM, lambda *_: sys.exit("ended by SIGTERM"))  # what `with` holds ends, too
     for name in sys.argv[1:] or list(_tests):
@@ -102,6 +102,8 @@ def gone(pid):
 
 def each_file(command, paths, at_once):
     """Runs a tool over files, some at a time and on all processors; what it wrote, and a line `error: ...` where it failed."""
+    import concurrent.futures  # here alone: it takes a fifth of what a process needs to begin
+
     def ask(group):
         done = subprocess.run([*command, *map(str, group)], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, cwd=ROOT)
         return done.stdout + (f"\nerror: {command[0]}: exit code {done.returncode}\n" if done.returncode else "")

@@ -284,7 +284,7 @@ def the_gpu_bench_compares_what_is_of_one_round():
     t.equal(bench.median(("figure",), "shm"), 55, "the median of 30 and 80")
 
 
-@t.test(matrix="bench")
+@t.test(matrix="bench", waits=True)
 def the_gpu_bench_begins_no_round_that_it_cannot_end():
     with tempfile.TemporaryDirectory() as folder:
         report = pathlib.Path(folder, "report.json")

@@ -197,6 +197,24 @@ t.main()
 '''
 
 
+# Five that end when all five have begun.
+TOGETHER = '''
+import os
+import sys
+sys.path.insert(0, {lib!r})
+import towtest as t
+
+def meet(n):
+    open(os.path.join(os.environ["MEET"], str(n)), "w").close()
+    t.wait_until(lambda: len(os.listdir(os.environ["MEET"])) == 5, 20, "all five have begun")
+
+for _n in range(5):
+    t.test(name=f"meets_{{_n}}", waits=_n < 3)(lambda n=_n: meet(n))
+
+t.main()
+'''
+
+
 @contextlib.contextmanager
 def runner(suite="towline:unit", module=MODULE):
     """tests/run, and a build folder, of a tree with the module above and one program with cmocka's words."""
@@ -231,7 +249,7 @@ def a_test_that_fails_by_haste_is_run_again_and_named():
         t.check("failed: plain.small.hasty" in done.stdout.splitlines(), done.stdout)
 
 
-@t.test()
+@t.test(waits=True)
 def the_runner_says_how_far_it_is_and_why_it_left_out_what():
     with runner() as run, tempfile.NamedTemporaryFile(suffix=".xml") as report:
         done = run("--junit", report.name, "--durations", "2", HANG="8")  # a busy machine may take a while to start its child
@@ -249,6 +267,13 @@ def the_runner_says_how_far_it_is_and_why_it_left_out_what():
         root = xml.etree.ElementTree.parse(report.name).getroot()
         t.equal([root.get(word) for word in ("tests", "failures", "skipped")], ["15", "2", "2"], "what the report counts")
         t.equal({case.get("name") for case in root if case.find("failure") is not None}, {"fails", "hangs"}, "what it says failed")
+
+
+@t.test()
+def tests_that_wait_run_beside_the_others():
+    with runner(module=TOGETHER) as run, tempfile.TemporaryDirectory(prefix="tow") as folder:
+        done = run("--jobs", "1", MEET=folder)  # two that compute, so that three more must run beside these
+        t.equal(done.stdout.splitlines()[-1], "6 passed, 0 failed", f"the last line of\n{done.stdout}")
 
 
 @t.test()

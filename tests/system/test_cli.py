@@ -150,7 +150,7 @@ def run_peer_that_speaks_nonsense():
         expect_failure(address, ["does not speak Towline's protocol"])
 
 
-@t.test(240)
+@t.test(240, waits=True)
 def run_peer_that_is_silent():
     with fake_server(None) as address:
         expect_failure(address, ["127.0.0.1"])
@@ -158,7 +158,7 @@ def run_peer_that_is_silent():
         expect_failure(address, [address])
 
 
-@t.test(180)
+@t.test(180, waits=True)
 def run_peer_that_is_late_and_silent():
     """Connecting and the welcome have one time limit together."""
     for transport in ("auto", "unix"):
@@ -173,7 +173,7 @@ def run_peer_that_is_late_and_silent():
         expect_failure(address, [address], [run_program(address)])
 
 
-@t.test(180)
+@t.test(180, waits=True)
 def run_server_that_asks_for_patience():
     """It may take as long as it says every 2 s that it is there; so does what it says over shared memory."""
     refuse = frame(0xF002, struct.pack("<III", MAGIC, 5, 5) + b"full\0")

@@ -480,7 +480,7 @@ def private_mib(pid):
     return sum(int(kib) for kib in re.findall(r"^Private_\w+:\s+(\d+) kB", text, re.M)) / 1024
 
 
-@t.test(120, matrix="counts")
+@t.test(120, matrix="counts", waits=True)
 def the_client_library_takes_little_memory():
     with t.Server() as server:
         for kind in KINDS:

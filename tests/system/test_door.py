@@ -54,11 +54,11 @@ def wait_for_a_stopped_worker(kind):
 
 
 for _kind in ("unix", "tcp", "shm"):
-    t.test(120, name=f"a_program_waits_for_a_worker_that_stands_still_{_kind}")(
+    t.test(120, waits=True, name=f"a_program_waits_for_a_worker_that_stands_still_{_kind}")(
         lambda kind=_kind: wait_for_a_stopped_worker(kind))
 
 
-@t.test(180)
+@t.test(180, waits=True)
 def a_listener_that_stands_still_is_given_up():
     """Its socket takes connections all the same; and it is asked, too."""
     with t.Server("--idle-workers=1", "--soft-devices=2", "--soft-memory=64M") as server:

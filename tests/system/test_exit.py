@@ -61,7 +61,7 @@ def a_context_that_is_released_at_exit_ends_with_its_worker():
                     f"what works behind it over {transport} ({done.stderr})")
 
 
-@t.test(limit=120)
+@t.test(limit=120, waits=True)
 def a_thread_that_waits_does_not_hold_up_the_end():
     """The worker's own thread may stand in the driver for good: its watcher ends it."""
     program = t.build_c(t.ROOT / "tests" / "system" / "helpers" / "ends.c", ["-lcuda", "-pthread"], "ends")

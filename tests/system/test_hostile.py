@@ -20,7 +20,7 @@ ALL = ("plain", "asan", "tsan")
 BOTH = ("plain", "asan")
 
 
-@t.test(60, trees=BOTH)
+@t.test(60, trees=BOTH, waits=True)
 def workers_of_many_kinds_are_not_started_beyond_the_limit():
     with t.Server("--max-sessions=3") as server:
         most, clients = 0, []

@@ -188,7 +188,7 @@ def who_makes_too_many_threads_ends():
         t.equal(neighbour.call("cuLinkCreate_v2", links[-1] + raw.NO_OPTIONS)[0], 0, "a link in the place of four")
 
 
-@t.test(trees=BOTH)
+@t.test(trees=BOTH, waits=True)
 def all_sessions_share_the_threads():
     """However few are left, 64 are for each."""
     with t.Server("--threads=1") as server:
@@ -208,7 +208,7 @@ def descriptors_of_a_worker_are_limited():
             t.check("Max open files            200 " in pathlib.Path(f"/proc/{worker}/limits").read_text(), "the worker's limit")
 
 
-@t.test(trees=BOTH)
+@t.test(trees=BOTH, waits=True)
 def who_is_idle_for_too_long_ends():
     """Who waits is not idle, nor who calls now and then."""
     with t.Server("--session-idle=5") as server, raw.Client(server).begin() as idle, raw.Client(server).begin() as waits, \
@@ -241,7 +241,7 @@ def nices(worker):
     return found
 
 
-@t.test(trees=BOTH)
+@t.test(trees=BOTH, waits=True)
 def peers_share_the_cores():
     """M2: with each session of its own a peer had more of the cores. Where nobody else is, nobody yields."""
     own = os.getpriority(os.PRIO_PROCESS, 0)
@@ -258,7 +258,7 @@ def peers_share_the_cores():
         t.equal([nice for _, nice in shown], [0, 3, 5, 0], "the nice values that the status shows")
 
 
-@t.test(trees=BOTH)
+@t.test(trees=BOTH, waits=True)
 def who_comes_too_often_waits_its_turn():
     """Of 10 that come at once 4 are answered, then 2 in each second; others need not wait for them."""
     question = raw.frame(0xF00C, struct.pack("<II", raw.MAGIC, 1))

@@ -483,7 +483,7 @@ def who_is_denied_and_leaves_is_gone():
         t.check(used < 0.5, f"the listener was busy for {used} s")
 
 
-@t.test(60)
+@t.test(60, waits=True)
 def a_program_hears_that_its_token_is_wrong_however_late():
     with demanding() as server:
         wrong = create(server)[:22] + 64 * "0"

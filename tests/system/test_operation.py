@@ -66,7 +66,7 @@ for _mode in ("poll", "launch", "copy", "spin"):
             lambda mode=_mode, kind=_kind: ended_in(mode, kind))
 
 
-@t.test(60)
+@t.test(60, waits=True)
 def a_session_whose_worker_stands_still_is_ended():
     with t.Server() as server, t.held(server, "poll") as client:
         session = only_session(server)
@@ -234,7 +234,7 @@ def the_grace_time_ends():
     shut_down(1, "tcp", [signal.SIGTERM])
 
 
-@t.test(60)
+@t.test(60, waits=True)
 def sigterm_to_the_group_lets_the_grace_time_pass():
     """As a shell's kill, a batch system or a container's init sends it."""
     shut_down(3, "unix", [signal.SIGTERM], group=True)
@@ -280,11 +280,11 @@ def stand_still(mode, kind, client_dies=False):
 
 
 for _mode, _kind in (("poll", "unix"), ("poll", "tcp"), ("poll", "shm"), ("spin", "shm"), ("copy", "unix")):
-    t.test(120, trees=ALL if (_mode, _kind) == ("poll", "shm") else ("plain",), name=f"a_worker_stands_still.{_mode}.{_kind}")(
+    t.test(120, waits=True, trees=ALL if (_mode, _kind) == ("poll", "shm") else ("plain",), name=f"a_worker_stands_still.{_mode}.{_kind}")(
         lambda mode=_mode, kind=_kind: stand_still(mode, kind))
 
 
-@t.test(120)
+@t.test(120, waits=True)
 def a_worker_that_stands_still_does_not_outlive_its_client():
     stand_still("poll", "tcp", client_dies=True)
 
@@ -348,7 +348,7 @@ def a_worker_that_is_stopped_while_its_driver_opens_is_replaced():
             t.wait_until(lambda: server.workers() and worker not in server.workers(), 20, "there is another")
 
 
-@t.test(120)
+@t.test(120, waits=True)
 def an_idle_worker_that_stands_still_is_replaced():
     with t.Server("--watchdog=5", "--log=debug") as server:
         worker = int(re.search(r"worker (\d+) is ready", server.log()).group(1))
@@ -365,7 +365,7 @@ def a_long_kernel_does_not_stand_still():
         t.check("has not answered" not in server.log(), server.log())
 
 
-@t.test(120)
+@t.test(120, waits=True)
 def a_worker_that_a_debugger_has_is_not_ended():
     """walls = 0: a worker hides from debuggers otherwise."""
     seize, interrupt, detach = 0x4206, 0x4207, 17
@@ -390,7 +390,7 @@ def a_worker_that_a_debugger_has_is_not_ended():
         t.equal(len(server.status()["sessions"]), 1, "sessions")
 
 
-@t.test(120)
+@t.test(120, waits=True)
 def without_a_watchdog_nobody_is_ended():
     with t.Server("--watchdog=0") as server, t.held(server, "poll") as client:
         worker = only_session(server)["worker_pid"]
@@ -412,7 +412,7 @@ def a_long_kernel_is_no_silence():
         goes_on(server, client, 12)
 
 
-@t.test(60)
+@t.test(60, waits=True)
 def a_program_that_makes_no_calls_keeps_its_session():
     with t.Server("--heartbeat=5") as server, t.held(server, "leave", "tcp") as client:
         goes_on(server, client, 12)
@@ -426,7 +426,7 @@ def unsent(server):
     return sum(int(row[4].split(":")[0], 16) for row in rows if int(row[1].split(":")[1], 16) == server.port())
 
 
-@t.test(120)
+@t.test(120, waits=True)
 def a_program_that_is_stopped_keeps_its_session():
     with t.Server("--heartbeat=5", "--lanes=0") as server, t.held(server, "fetch", "tcp") as client:
         def stopped_in_a_copy():
@@ -477,7 +477,7 @@ def a_heartbeat_that_is_too_small_is_refused():
     t.check(done.returncode != 0 and "heartbeat = 4 is too small; the least is 5" in done.stderr, done.stderr)
 
 
-@t.test(120)
+@t.test(120, waits=True)
 def a_network_that_is_cut_is_noticed_by_both():
     if t.run(["unshare", "--net", "true"]).returncode != 0:
         raise t.Skip("a network of its own cannot be had (unshare --net)")
@@ -518,7 +518,7 @@ def strangers_do_not_learn_why_a_worker_fails():
         t.check(f"a worker could not start: The driver library {path} cannot be opened" in server.log(), server.log())
 
 
-@t.test(60)
+@t.test(60, waits=True)
 def a_program_that_ends_says_for_whom_it_waits():
     """The listener stands still, so nobody tells that the worker is gone: after 3 of the 10 s there is a word, and it is true."""
     with t.Server() as server, t.held(server, "exit", TOWLINE_TRANSPORT="unix") as client:

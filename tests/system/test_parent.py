@@ -168,7 +168,7 @@ def what_its_starter_had_is_not_the_listeners():
             client.begin()
 
 
-@t.test(60)
+@t.test(60, waits=True)
 def files_of_roots_are_read_again():
     """The listener can open neither of them."""
     need_split()

@@ -42,7 +42,7 @@ def on_two_servers(program, some=t.TREE != "plain", **environment):
             t.equal(got, kinds, f"with TOWLINE_TRANSPORT={wish} the way to {servers}")
 
 
-@t.test(240, trees=("plain", "asan"))
+@t.test(240, trees=("plain", "asan"), waits=True)
 def devices_of_two_servers_exchange_memory():
     on_two_servers("peer")
 

@@ -127,7 +127,7 @@ int cuDeviceGetName(char *name, int size, int device) { (void)name; (void)size; 
 """
 
 
-@t.test(120)
+@t.test(120, waits=True)
 def errors_tells_crashes_and_hangs():
     entry = next(e for e in TABLE["programs"] if e["name"] == "errors")
     program = build_program(entry, "c")

@@ -171,7 +171,7 @@ def mine():
     return f"users = {os.getuid()}\n"
 
 
-@t.test(90)
+@t.test(90, waits=True)
 def classes_are_read_again_and_end_nobody():
     with configured(f"[class small]\n{mine()}gpu-memory = 100M\nsessions-per-peer = 1\n") as server:
         with held(server, "hold", 60) as line:
@@ -205,7 +205,7 @@ def the_audit_line_says_what_a_session_had():
         t.check(full["bytes_in"] > 10000 and full["bytes_out"] > 1000 and full["calls"] > 1000, f"{full}")
 
 
-@t.test(60)
+@t.test(60, waits=True)
 def a_class_has_so_many_sessions():
     with configured(f"[class default]\nmax-sessions = 1\n") as server, held(server, "hold", 1):
         done = ask(server, "total", code=1)
@@ -226,7 +226,7 @@ def a_server_with_bad_classes_does_not_start():
             t.check(done.returncode != 0 and f"{config}{sentence}" in done.stderr, f"{text!r}: {done.stderr}")
 
 
-@t.test(120)
+@t.test(120, waits=True)
 def the_class_room_of_the_guide_works():
     page = (t.ROOT / "docs" / "guide" / "sharing.md").read_text()
     lines = page.split("    # /etc/towline/towlined.conf\n")[1].splitlines()

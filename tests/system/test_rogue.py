@@ -154,7 +154,7 @@ class Withholding:
         return [frame]
 
 
-@t.test(120, trees=BOTH)
+@t.test(120, trees=BOTH, waits=True)
 def a_copy_is_not_done_before_its_bytes_have_come():
     with t.Server() as server:
         for kind in KINDS:
@@ -320,7 +320,7 @@ def changed_side(server, kind, seed):
     return Random(server, kind, seed, side=True)
 
 
-@t.test(240, trees=BOTH)
+@t.test(240, trees=BOTH, waits=True)
 def answers_on_further_connections_write_nothing_else():
     """FETCH's, for managed memory that is touched."""
     search(commit_seed(), sessions=4, makes=(changed_side,))
@@ -360,7 +360,7 @@ def search_memory(seed, sessions=None, seconds=None):
     print(f"{number} sessions over shared memory from seed {seed} on: {dict(outcomes)}")
 
 
-@t.test(240, trees=BOTH)
+@t.test(240, trees=BOTH, waits=True)
 def shared_memory_that_changes_writes_and_runs_nothing():
     search_memory(commit_seed(), sessions=len(MEMORY_KINDS))
 

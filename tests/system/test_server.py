@@ -206,7 +206,7 @@ def code_that_prints_is_known():
             t.equal(server.log().count("the client's code prints"), wanted, f"so often the log tells of code that {kind}")
 
 
-@t.test(60, trees=("plain", "asan"))
+@t.test(60, trees=("plain", "asan"), waits=True)
 def a_program_waits_for_a_worker_that_takes_long_to_begin():
     """Longer than the 5 s after which somebody who says nothing is taken for no server at all."""
     driver = t.build_c(HELPERS / "printing_driver.c", ["-shared", "-fPIC"], "printing_driver.so")
@@ -274,7 +274,7 @@ def memory_is_free_again():
 FULL = (("tcp", "auto"), ("unix", "unix"), ("unix", "auto"), ("unix", "shm"), ("shm", "auto"))
 
 
-@t.test(120, trees=ALL)
+@t.test(120, trees=ALL, waits=True)
 def full_server_refuses_with_a_sentence():
     """After it was tried again for 20 s."""
     program = t.build_c(HELPERS / "hold.c", ["-lcuda"], "hold")
@@ -288,7 +288,7 @@ def full_server_refuses_with_a_sentence():
             t.check("trying again until 20 seconds have passed" in done.result().stderr, f"over {how}: {done.result().stderr}")
 
 
-@t.test(120)
+@t.test(120, waits=True)
 def a_program_waits_for_a_full_server():
     begin = "import ctypes as c; cu = c.CDLL('libcuda.so.1'); print('begun', cu.cuInit(0))"
     for kind, wish in FULL[::2]:
@@ -311,7 +311,7 @@ def workers_wait_ahead():
             t.wait_until(lambda: server.status()["workers"]["idle"] == 2, 10, "two workers are idle again")
 
 
-@t.test(180, trees=ALL)
+@t.test(180, trees=ALL, waits=True)
 def strangers_are_closed():
     with t.Server() as server:
         with socket.create_connection(("127.0.0.1", server.port())) as http:

@@ -172,7 +172,7 @@ def a_terminal_shows_chooses_and_ends():
         t.equal(termios.tcgetattr(screen.its), screen.before, "the terminal as it was")
 
 
-@t.test()
+@t.test(waits=True)
 def a_server_that_is_lost_comes_again():
     with Terminal("-s", "/nonexistent/sock") as screen:
         screen.wait(lambda text: "/nonexistent/sock does not exist" in text, "the reason")
@@ -210,7 +210,7 @@ def gpus_are_numbered_over_all_servers():
         t.equal(row.split()[2], str(two.status()["sessions"][0]["client_pid"]), "the process")
 
 
-@t.test()
+@t.test(waits=True)
 def status_goes_on_with_watch():
     with t.Server() as server, subprocess.Popen([str(t.TOWLINE), "status", "-s", server.address(), "--watch"], stdout=subprocess.PIPE,
                                                 text=True, env=t.clean_environment()) as process:

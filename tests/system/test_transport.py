@@ -86,7 +86,7 @@ def without_shared_memory(server):
         listener.close()
 
 
-@t.test(trees=ALL)
+@t.test(trees=ALL, waits=True)
 def without_shared_memory_the_socket_is_used_and_one_line_says_so():
     with t.Server() as server, without_shared_memory(server) as address:
         done = run_free(address, None)

@@ -89,7 +89,7 @@ def reachable_folder():
     return None
 
 
-@t.test(120)
+@t.test(120, waits=True)
 def seen_by_an_ordinary_user():
     """Who may not watch memory, with a server of his own. This tree may lie where only root can read: a copy does not."""
     if os.geteuid() == 0 and not shutil.which("setpriv"):
