@@ -12,18 +12,14 @@ import shutil
 import subprocess
 import sys
 import tempfile
-import urllib.request
 import zipfile
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "lib"))
+import pypi  # noqa: E402
 import towtest as t  # noqa: E402
 
 PYTHON = "/usr/bin/python3"  # every user may run it
 NOBODY = {"user": 65534, "group": 65534, "extra_groups": []} if os.geteuid() == 0 else {}
-FOLDER = t.BUILD / "pypi"
-NOTEBOOK = ["nbclient==0.10.2", "ipykernel==6.30.1"]
-NUMBA = ["numba==0.68.1", "numba-cuda==0.30.4"]
-INSTALL_LIMIT = 300
 
 # An ordinary program: it opens the driver by its soname, as PyTorch, CuPy and JAX do, and computes something.
 FILLS = """
@@ -198,30 +194,6 @@ def use_says_what_is_wrong():
         t.check("towline run has started this program" in done.stdout, f"{done}")
 
 
-def from_pypi(name, *packages):
-    """A Python that has these packages of PyPI; installed once into a folder of the build."""
-    venv, done = FOLDER / name, FOLDER / f"{name}.installed"
-    with t.locked(FOLDER / f"{name}.lock"):
-        if not done.exists() or done.read_text() != "\n".join(packages):
-            try:
-                urllib.request.urlopen("https://pypi.org/simple/nbclient/", timeout=10).close()
-            except OSError as error:
-                raise t.Skip(f"PyPI cannot be reached ({type(error).__name__})") from None
-            made = subprocess.run([sys.executable, "-m", "venv", "--clear", str(venv)], capture_output=True, text=True)
-            if made.returncode != 0:
-                raise t.Skip("python3 -m venv does not work here (apt install python3-venv)")
-            command = [venv / "bin" / "python", "-m", "pip", "install", "--quiet", "--disable-pip-version-check",
-                       "--only-binary=:all:", *packages]
-            try:
-                got = t.run(command, INSTALL_LIMIT)
-            except AssertionError as error:
-                raise t.Skip("PyPI is too slow") from error
-            if got.returncode != 0:
-                raise t.Skip(f"pip cannot install {', '.join(packages)}: {got.stderr.strip().splitlines()[-1]}")
-            done.write_text("\n".join(packages))
-    return venv / "bin" / "python"
-
-
 def unpacked(base):
     """The wheel's files in a folder, as pip lays them out."""
     site = pathlib.Path(base, "site")
@@ -232,9 +204,9 @@ def unpacked(base):
     return site
 
 
-@t.test(INSTALL_LIMIT + 120, uses="pypi", matrix="pypi")
+@t.test(2 * pypi.INSTALL_LIMIT + 120, uses="pypi", matrix="pypi")
 def numba_in_a_process_that_runs():
-    python = from_pypi("numba", *NUMBA)
+    python = pypi.install()
     with tempfile.TemporaryDirectory(prefix="tow") as base, t.Server() as server:
         env = t.clean_environment(PYTHONPATH=str(unpacked(base)), HOME=base)
         use = f"import towline\ntowline.use('{server.address('tcp')}')\n"
@@ -250,10 +222,10 @@ def numba_in_a_process_that_runs():
         t.check("before Numba is imported" in done.stdout, f"{done}")
 
 
-@t.test(INSTALL_LIMIT + 120, uses="pypi", matrix="pypi")
+@t.test(2 * pypi.INSTALL_LIMIT + 120, uses="pypi", matrix="pypi")
 def a_notebook():
     """Cells of a real kernel: the second one opens the driver as every framework does."""
-    python = from_pypi("notebook", *NOTEBOOK)
+    python = pypi.install()
     with tempfile.TemporaryDirectory(prefix="tow") as base, t.Server() as server:
         site = unpacked(base)
         cells = [f"import towline\ntowline.use('{server.address('tcp')}')", FILLS,
