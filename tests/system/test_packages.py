@@ -17,6 +17,7 @@ import tarfile
 import tempfile
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "lib"))
+import machines as m  # noqa: E402
 import podman as p  # noqa: E402
 import towtest as t  # noqa: E402
 
@@ -270,6 +271,7 @@ class Debian:
         self.root = pathlib.Path(folder)
         done = t.run(["tar", "-C", folder, "-xf", debian_tarball()], timeout=300)
         t.equal(done.returncode, 0, f"tar ({done.stderr})")
+        self.root.chmod(0o755)  # workers have users of their own, and look into it, too
 
     def run(self, script, timeout=300):
         """What the script says; it must succeed."""
@@ -366,6 +368,25 @@ def debian_12_installs_upgrades_removes_and_purges():
         t.check(not any(name.startswith(("usr/bin", "usr/lib", "usr/share")) for name in left), f"a removal leaves {left}")
         debian.run("apt-get purge -qq towline towlined")
         t.equal(debian.files() ^ before, set(), "what a purge leaves or takes")
+
+
+@t.test(900, alone=True, trees=WANTED)
+def debian_guide_for_the_first_hour():
+    """Each command as it stands on the page, on two fresh machines."""
+    m.need()
+    program = t.build_c(t.ROOT / "examples" / "driver" / "vectoradd.c", ["-lcuda"], include=t.our_include_flags())
+    with tempfile.TemporaryDirectory(prefix="tow") as one, tempfile.TemporaryDirectory(prefix="tow") as other:
+        roots = {"gpuhost": Debian(one).root, "laptop": Debian(other).root}
+        with m.two(one, roots) as both:
+            for machine in both.values():
+                for path in packages(DEB):
+                    shutil.copy(path, machine.home)
+            shutil.copy(program, both["laptop"].home / "app")
+            # A Debian without anything has no Python.
+            python = roots["laptop"] / "usr" / "local" / "bin" / "python3"
+            python.write_text("#!/bin/sh\n./app >/dev/null && echo trained\n")
+            python.chmod(0o755)
+            m.follow(t.ROOT / "docs" / "guide" / "first-hour.md", both, ("install", "run"))
 
 
 def load(podman, name):
