@@ -199,7 +199,7 @@ def gpu_bench(folder, *flags):
 @t.test(240, matrix="bench")
 def the_gpu_bench_measures_both_sides_and_judges():
     with tempfile.TemporaryDirectory(prefix="tow") as folder:
-        text, report = gpu_bench(folder, "--part=micro", "--part=launches", "--rounds=2", "--transport=shm,tcp,tls",
+        text, report = gpu_bench(folder, "--part=micro", "--part=calls", "--part=launches", "--rounds=2", "--transport=shm,tcp,tls",
                                  f"--cpus={','.join(map(str, sorted(os.sched_getaffinity(0))))}")
     samples = {tuple(sample["key"]): sample for sample in report["samples"]}
     expected = dict.fromkeys([*((name,) for name in LATENCIES), ("copy", "pinned", "d2h", 16 << 20)], 2)
@@ -207,13 +207,15 @@ def the_gpu_bench_measures_both_sides_and_judges():
     for key, rounds in expected.items():
         for side in ("native", "shm", "tcp", "tls"):
             t.equal(len(samples[key][side]), rounds, f"the rounds of {key} on {side}")
-    judged = [row for row in report["table"] if row["shm"]["verdict"] != "not measured"]
-    t.equal(len(judged), 11, f"the figures of this part in\n{text}")
-    for row in judged:
-        for side in ("shm", "tcp", "tls"):
+    for side, count in (("shm", 11), ("tcp", 14), ("tls", 17)):  # of this part; some are tcp's or tls's alone
+        judged = [row for row in report["table"] if row.get(side, {"verdict": "not measured"})["verdict"] != "not measured"]
+        t.equal(len(judged), count, f"the figures of {side} in\n{text}")
+        for row in judged:
             t.check(row[side]["value"] > 0 and row[side]["limit"] > 0, str(row))
             t.check(row[side]["verdict"] in ("PASS", "MISS") and row[side]["without_noise"] in ("PASS", "MISS"), str(row))
-    verdicts = [row[side]["verdict"] for row in report["table"] for side in ("shm", "tcp", "tls")]
+    for name in ("launch_sync_calls", "launches_1000_calls"):
+        t.equal([len(samples[name,].get(side, [])) for side in ("native", "shm", "tcp", "tls")], [0, 2, 2, 2], f"the rounds of {name}")
+    verdicts = [row[side]["verdict"] for row in report["table"] for side in ("shm", "tcp", "tls") if side in row]
     reached, missed = verdicts.count("PASS"), verdicts.count("MISS")
     t.check(re.search(rf"^{reached} reached \([0-9]+ of them by the 3% of noise\), {missed} missed, "
                       rf"{len(verdicts) - reached - missed} not", text, re.M), text)
@@ -241,7 +243,7 @@ def the_gpu_bench_runs_examples_together_and_says_what_they_burn():
     t.equal(sorted(samples), [("together", "client threads burn, s"), ("together", "s"), ("together", "workers burn, s")], "the figures")
     t.check(all(len(samples["together", "s"][side]) == 2 for side in ("native", "tcp")), str(samples))
     t.check("native" not in samples["together", "workers burn, s"], "natively nothing of Towline runs")
-    judged = [row for row in report["table"] if row["tcp"]["verdict"] != "not measured"]
+    judged = [row for row in report["table"] if row.get("tcp", {"verdict": "not measured"})["verdict"] != "not measured"]
     t.equal([row["figure"] for row in judged], ["the examples, 8 at a time, from start to end"], f"the figures judged in\n{text}")
 
 
