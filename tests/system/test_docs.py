@@ -74,6 +74,12 @@ def the_tours_drawing_is_current():
 
 
 @t.test()
+def the_readmes_plot_is_current():
+    done = t.run([t.ROOT / "tools" / "figures.py", "--print"])
+    t.equal((done.returncode, done.stdout), (0, (t.ROOT / "docs" / "figures.svg").read_text()), f"tools/figures.py ({done.stderr})")
+
+
+@t.test()
 def sentences_that_troubleshooting_quotes_are_said():
     """Whoever reads the page has the sentence on his screen: it must be the one that the code says."""
     texts = []
