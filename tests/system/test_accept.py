@@ -249,9 +249,9 @@ def few_that_fail_are_run_again_where_that_is_asked_for():
 def faults_are_tried_on_the_software_gpu():
     """tests/gpu/faults: its programs, its server with tls, what it counts."""
     t.need_tls()
-    done = t.run([FOLDER / "faults", "--pretend", "--build", t.BUILD, "--kills", "2", "--faults", "1", "--seed", "1"], 100)
+    done = t.run([FOLDER / "faults", "--pretend", "--build", t.BUILD, "--kills", "3", "--at-once", "2", "--faults", "1", "--seed", "1"], 100)
     t.check(done.returncode == 0 and done.stdout.endswith("4 passed, 0 failed\n"), f"{done.stdout}{done.stderr}")
-    t.check("killed 2 clients" in done.stdout, done.stdout)
+    t.check("killed 3 clients" in done.stdout and "killed 3 workers" in done.stdout, done.stdout)
 
 
 @t.test(120)
