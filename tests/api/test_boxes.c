@@ -160,10 +160,11 @@ static void every_byte_is_in_its_row(struct api *api)
             EQUAL(l.wrong, false);
             break;
         }
-        if (is_wrong(pinned)) {
+        bool wrong = is_wrong(pinned);
+        if (wrong) {
             printf("box %zu\n", i);
         }
-        EQUAL(is_wrong(pinned), false);
+        EQUAL(wrong, false);
     }
 }
 
@@ -228,10 +229,11 @@ static void every_byte_goes_to_its_row(struct api *api)
                        pattern + offset_of(&b->to, b->rows, y, z), b->width);
             }
         }
-        if (is_wrong(back)) {
+        bool wrong = is_wrong(back);
+        if (wrong) {
             printf("box %zu\n", i);
         }
-        EQUAL(is_wrong(back), false);
+        EQUAL(wrong, false);
     }
     OK(cuMemFree(target));
     free(plain);

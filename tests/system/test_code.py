@@ -3,6 +3,7 @@
 """Code travels once, launches cost what they must and no more."""
 
 import json
+import math
 import pathlib
 import re
 import shutil
@@ -137,8 +138,11 @@ def launch_takes_few_instructions():
         return int(re.search(r"Collected : (\d+)", done.stderr).group(1))
 
     with t.Server() as server:
-        # The least of three: now and then a launch wakes a server that has gone to sleep.
-        each = min((count(server, 1100) - count(server, 100)) / 1000 for _ in range(3))
+        # Now and then a launch wakes a server that has gone to sleep: the least of three, or the first that will do.
+        each = math.inf
+        for _ in range(3):
+            if each > 600:
+                each = min(each, (count(server, 1100) - count(server, 100)) / 1000)
     print(f"{each:.0f} instructions per launch")
     t.check(0 < each <= 600, f"{each:.0f} instructions per launch on the client, more than 600")
 
