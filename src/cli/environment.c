@@ -13,8 +13,9 @@
 #include "base/log.h"
 #include "base/size.h"
 #include "transport/lanes.h"
+#include "transport/limit.h"
 
-enum kind { KIND_ANY, KIND_WORD, KIND_LANES, KIND_SIZE, KIND_LOG, KIND_FILE };
+enum kind { KIND_ANY, KIND_WORD, KIND_LANES, KIND_SIZE, KIND_WAIT, KIND_LOG, KIND_FILE };
 
 struct variable {
     const char *name;
@@ -40,6 +41,9 @@ static const struct variable variables[] = {
     {"TOWLINE_STATS", KIND_FILE, NULL, NULL},
     {"TOWLINE_TRANSPORT", KIND_WORD, "auto unix shm", "auto, unix or shm"},
     {"TOWLINE_GPU_MEMORY", KIND_SIZE, NULL, "a size, for example 8G"},
+    {"TOWLINE_WAIT", KIND_WAIT, NULL, "90, 10m, 2h or 1d; 0: not at all"},
+    {"TOWLINE_PRIORITY", KIND_WORD, "low normal high", "low, normal or high"},
+    {"TOWLINE_EXCLUSIVE", KIND_WORD, "0 1", "1 or 0"},
     {"TOWLINE_LANES", KIND_LANES, NULL, "a number from 1 to 16"},
     {"TOWLINE_MANAGED", KIND_WORD, "compare track", "compare or track, or nothing"},
     {"TOWLINE_SYNC", KIND_WORD, "0 1", "1 or 0"},
@@ -72,6 +76,10 @@ static bool environment_understands(const struct variable *variable, const char 
     case KIND_SIZE: {
         uint64_t size;
         return tow_size_parse(value, &size) == 0;
+    }
+    case KIND_WAIT: {
+        uint32_t wait_s;
+        return tow_limit_parse_wait(value, &wait_s) == 0;
     }
     case KIND_LOG:
         return tow_log_understands(value);

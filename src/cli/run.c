@@ -12,6 +12,7 @@
 #include "cli/cli.h"
 #include "cli/private.h"
 #include "transport/address.h"
+#include "transport/limit.h"
 #include "wire/control.h"
 #include "wire/limits.h"
 
@@ -47,7 +48,8 @@ struct run_order {
     const char *server, *device;
     struct tow_private_setting soft[TOW_PRIVATE_SETTINGS_MAX]; /* of the software GPU */
     unsigned soft_count;
-    const char *gpu_memory;
+    const char *gpu_memory, *wait, *priority, *share;
+    bool exclusive;
     bool quiet, unchecked;
     bool in_process; /* the server is inside the program */
 };
@@ -79,6 +81,10 @@ static const struct tow_flag run_flags[] = {
     {"-q", "--quiet", NULL, 'q'},
     {NULL, "--no-check", NULL, 'n'},
     {NULL, "--gpu-memory", "SIZE", 'm'},
+    {NULL, "--wait", "TIME", 'w'},
+    {NULL, "--no-wait", NULL, 'W'},
+    {NULL, "--priority", "low|normal|high", 'p'},
+    {NULL, "--exclusive", NULL, 'x'},
     {NULL, "--soft-devices", "N", KEY_SOFT},
     {NULL, "--soft-memory", "SIZE", KEY_SOFT + 1},
     {NULL, "--soft-capability", "X.Y", KEY_SOFT + 2},
@@ -133,6 +139,9 @@ static int take_order(int argc, char **argv, struct run_order *order, int *ret_a
         order->server = key == 's' ? value : order->server;
         order->device = key == 'd' ? value : order->device;
         order->gpu_memory = key == 'm' ? value : order->gpu_memory;
+        order->wait = key == 'w' ? value : key == 'W' ? "0" : order->wait;
+        order->priority = key == 'p' ? value : order->priority;
+        order->exclusive |= key == 'x';
         order->quiet |= key == 'q';
         order->unchecked |= key == 'n';
         if (key >= KEY_SOFT && order->soft_count < TOW_PRIVATE_SETTINGS_MAX) {
@@ -184,6 +193,40 @@ static int find_server(const char *bin_dir, const struct run_order *order, char 
     return order->unchecked ? 0 : check_servers(ret_address);
 }
 
+/* What the program is to ask the server for, into its environment. */
+static int ask_for_it(const struct run_order *order)
+{
+    uint64_t size;
+    uint32_t number;
+    if (order->gpu_memory != NULL && (tow_size_parse(order->gpu_memory, &size) < 0 || size == 0)) {
+        tow_cli_say("--gpu-memory=%s is no size; write for example --gpu-memory 8G",
+                    order->gpu_memory);
+        return -EINVAL;
+    }
+    if (order->wait != NULL && tow_limit_parse_wait(order->wait, &number) < 0) {
+        tow_cli_say("--wait=%s is no time; write for example --wait 10m", order->wait);
+        return -EINVAL;
+    }
+    if (order->priority != NULL && tow_limit_parse_priority(order->priority, &number) < 0) {
+        tow_cli_say("--priority=%s is none; write low, normal or high", order->priority);
+        return -EINVAL;
+    }
+    const struct {
+        const char *name, *value;
+    } variables[] = {
+        {"TOWLINE_GPU_MEMORY", order->gpu_memory},
+        {"TOWLINE_WAIT", order->wait},
+        {"TOWLINE_PRIORITY", order->priority},
+        {"TOWLINE_EXCLUSIVE", order->exclusive ? "1" : NULL},
+    };
+    for (size_t i = 0; i < sizeof variables / sizeof *variables; i++) {
+        if (variables[i].value != NULL) {
+            setenv(variables[i].name, variables[i].value, 1);
+        }
+    }
+    return 0;
+}
+
 static int run_main(int argc, char **argv)
 {
     struct run_order order = {.quiet = false};
@@ -191,14 +234,8 @@ static int run_main(int argc, char **argv)
     if (take_order(argc, argv, &order, &at) < 0) {
         return at;
     }
-    uint64_t size;
-    if (order.gpu_memory != NULL && (tow_size_parse(order.gpu_memory, &size) < 0 || size == 0)) {
-        tow_cli_say("--gpu-memory=%s is no size; write for example --gpu-memory 8G",
-                    order.gpu_memory);
+    if (ask_for_it(&order) < 0) {
         return TOW_EXIT_USAGE;
-    }
-    if (order.gpu_memory != NULL) {
-        setenv("TOWLINE_GPU_MEMORY", order.gpu_memory, 1);
     }
     if (tow_environment_check(say_mistake, NULL) > 0) {
         return TOW_EXIT_USAGE;
@@ -233,9 +270,9 @@ const struct tow_command tow_command_run = {
     .name = "run",
     .summary = "run a program on a GPU that is elsewhere",
     .help =
-        "towline run [-s ADDRESS] [--no-check] [--gpu-memory SIZE] [--device WHAT] [-q] [--] "
-        "PROGRAM\n"
-        "            [ARGUMENTS]\n"
+        "towline run [-s ADDRESS] [--no-check] [--gpu-memory SIZE] [--wait TIME | --no-wait] "
+        "[--priority WHICH]\n"
+        "            [--exclusive] [--device WHAT] [-q] [--] PROGRAM [ARGUMENTS]\n"
         "\n"
         "Runs a CUDA program, unmodified, on the GPUs of a Towline server.\n"
         "\n"
@@ -262,6 +299,13 @@ const struct tow_command tow_command_run = {
         "GPUs "
         "of that\n"
         "                         size. Never more than the server gives it\n"
+        "  --wait TIME            how long to wait in line where there is no room for it: 90, 10m, "
+        "2h, 1d (as\n"
+        "                         long as the server lets it wait)\n"
+        "  --no-wait              fail at once where there is none\n"
+        "  --priority WHICH       low, normal or high in that line, if the server gives it that "
+        "much\n"
+        "  --exclusive            the GPUs for itself alone; it waits until nobody else has them\n"
         "  -d, --device WHAT      a private server for this program: cuda, soft, dry (kernels do "
         "nothing), or\n"
         "                         a driver library's path\n"

@@ -49,6 +49,30 @@ static void status_gpus(const struct tow_json_doc *doc, unsigned first_gpu)
     }
 }
 
+/* Who waits in line, and for what. */
+static void status_line(const struct tow_json_doc *doc)
+{
+    const struct tow_json_value *line = tow_json_member(doc, doc->values, "line"), *one = NULL;
+    bool head = false;
+    while ((one = tow_json_next(doc, line, one)) != NULL) {
+        char memory[16] = "-", age[16];
+        if (!head) {
+            printf("\n%s%8s  %-20s %-10s %-8s %10s %9s %8s  %s%s\n",
+                   tow_cli_colour(stdout, TOW_BOLD), "IN LINE", "TENANT", "CLASS", "PRIORITY",
+                   "MEMORY", "EXCLUSIVE", "WAITED", "WAITS FOR", tow_cli_colour(stdout, TOW_PLAIN));
+            head = true;
+        }
+        double bytes = tow_json_number(doc, one, "gpu-memory");
+        printf("%8.0f  %-20.48s %-10.32s %-8.8s %10s %9s %8s  %s\n",
+               tow_json_number(doc, one, "place"), status_word(doc, one, "tenant"),
+               status_word(doc, one, "class"), tow_json_text(doc, one, "priority"),
+               bytes > 0 ? tow_cli_bytes(bytes, memory) : memory,
+               tow_json_number(doc, one, "exclusive") != 0 ? "yes" : "no",
+               tow_cli_age(tow_json_number(doc, one, "waited_s"), age),
+               tow_json_text(doc, one, "for"));
+    }
+}
+
 static void status_show(const char *address, const struct tow_json_doc *doc, unsigned first_gpu)
 {
     const struct tow_json_value *root = doc->values;
@@ -114,6 +138,7 @@ static void status_show(const char *address, const struct tow_json_doc *doc, uns
                status_use(doc, limits, "session-threads", false, threads),
                status_use(doc, limits, "session-memory", true, use));
     }
+    status_line(doc);
     const struct tow_json_value *others = tow_json_member(doc, root, "others");
     if (others != NULL) {
         printf("\n%.0f sessions of others are not shown: the server's own user, root and its "

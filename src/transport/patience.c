@@ -10,6 +10,8 @@
 
 #define ASK_NS TOW_TIME_S        /* how long nothing is heard before the listener is asked */
 #define LONG_NS (5 * TOW_TIME_S) /* after which the user is told */
+#define LOOK_NS                                                                                    \
+    (100 * TOW_TIME_MS) /* how often one in line looks whether its user has had enough */
 
 /* A listener keeps an answered stranger for 2 s (server/door/pending_conn.c). */
 #define RETRY_NS (3 * TOW_TIME_S)
@@ -56,14 +58,37 @@ void tow_patience_heard(struct tow_patience *patience)
     wait_on(patience);
 }
 
+void tow_patience_place(struct tow_patience *patience, uint64_t places, uint64_t wait_for)
+{
+    struct tow_place place = {(uint32_t)places, (uint32_t)(places >> 32),
+                              wait_for <= TOW_WAIT_BEFORE ? (enum tow_wait_for)wait_for
+                                                          : TOW_WAIT_NOT};
+    bool moved = place.place != patience->place.place || place.of != patience->place.of ||
+                 place.wait_for != patience->place.wait_for;
+    patience->place = place;
+    /* It is told where it stands, and no more that nobody serves it yet. */
+    patience->said |= place.place != 0;
+    if (moved && patience->say_place != NULL) {
+        patience->say_place(patience->address, &place);
+    }
+    tow_patience_heard(patience);
+}
+
 int64_t tow_patience_next(const struct tow_patience *patience)
 {
-    return patience->ask_ns < patience->deadline_ns ? patience->ask_ns : patience->deadline_ns;
+    int64_t next =
+        patience->ask_ns < patience->deadline_ns ? patience->ask_ns : patience->deadline_ns;
+    int64_t look = patience->place.place != 0 && patience->interrupted != NULL
+                       ? tow_time_deadline(LOOK_NS)
+                       : TOW_TIME_FOREVER;
+    return look < next ? look : next;
 }
 
 bool tow_patience_goes_on(struct tow_patience *patience)
 {
-    if (tow_time_passed(patience->deadline_ns)) {
+    bool interrupted =
+        patience->place.place != 0 && patience->interrupted != NULL && patience->interrupted() == 1;
+    if (interrupted || tow_time_passed(patience->deadline_ns)) {
         return false;
     }
     if (!tow_time_passed(patience->ask_ns)) {

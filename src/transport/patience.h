@@ -13,11 +13,19 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "wire/control.h"
+
 /* So long a worker may say nothing at all, though its listener answers. */
 #define TOW_PATIENCE_MAX_S 60
 
 /* Asks the listener at this address whether it is there: 0 if it answers (tow_ask_presence). */
 typedef int tow_patience_ask(const char *address, int64_t deadline_ns);
+
+/* Where a program stands in line. */
+struct tow_place {
+    uint32_t place, of;         /* from 1 on; how many wait there. 0: it does not wait in line */
+    enum tow_wait_for wait_for; /* what for */
+};
 
 struct tow_patience {
     const char *address; /* borrowed: the listener's; NULL: nobody is asked */
@@ -29,6 +37,10 @@ struct tow_patience {
     int64_t until_ns;    /* when its answers do not count any more */
     bool answered;       /* it did answer, since the server last spoke */
     bool said;
+    struct tow_place place;
+    /* When its place changes, and when it has none any more; may be NULL. */
+    void (*say_place)(const char *address, const struct tow_place *place);
+    int (*interrupted)(void); /* while it waits in line: 1: its user wants it to end; may be NULL */
 };
 
 /* `address` in its whole form; hook: is passed by, self: has nobody to be asked. */
@@ -39,6 +51,9 @@ struct tow_patience tow_patience_none(int64_t deadline_ns);
 
 /* The server has asked for patience itself. */
 void tow_patience_heard(struct tow_patience *patience);
+
+/* It has asked for patience in line: the values of its notice. */
+void tow_patience_place(struct tow_patience *patience, uint64_t places, uint64_t wait_for);
 
 /* Until when to wait for what the server says. */
 int64_t tow_patience_next(const struct tow_patience *patience);

@@ -401,9 +401,10 @@ static int make_memory(size_t ring_size, int *ret_memory)
 _Static_assert(sizeof(struct shm_answer) == TOW_SHM_ANSWER_SIZE, "they are read as answers");
 
 /* Of version 0, which no client has. */
-void tow_shm_write_patience(uint8_t *ret_bytes)
+void tow_shm_write_patience(uint32_t place, uint32_t of, uint32_t wait_for, uint8_t *ret_bytes)
 {
-    struct shm_answer answer = {.magic = TOW_SHM_MAGIC};
+    struct shm_answer answer = {
+        .magic = TOW_SHM_MAGIC, .ring_size = place | (uint64_t)of << 32, .sentence = wait_for};
     memcpy(ret_bytes, &answer, sizeof answer);
 }
 
@@ -594,7 +595,7 @@ static int shm_connect(const char *rest, const struct tow_preface *preface,
         waits = error == 0 && count == 0 && answer.version == 0 &&
                 memcmp(answer.magic, TOW_SHM_MAGIC, sizeof answer.magic) == 0;
         if (waits) {
-            tow_patience_heard(patience);
+            tow_patience_place(patience, answer.ring_size, answer.sentence);
         }
     }
     if (error < 0) {

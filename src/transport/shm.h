@@ -22,9 +22,10 @@ int tow_shm_read_request(const uint8_t *bytes, size_t n, struct tow_preface *ret
 int tow_shm_serve(int fd, int64_t deadline_ns, char *ret_why, size_t size,
                   struct tow_line **ret_line);
 
-/* Answers without memory. While the server has no worker ready: the client waits on. */
+/* Answers without memory. While the server has no worker ready: the client waits on; in line, at
+ * that place of so many, for that (enum tow_wait_for), or place 0: not in line. */
 #define TOW_SHM_ANSWER_SIZE 32u
-void tow_shm_write_patience(uint8_t *ret_bytes);
+void tow_shm_write_patience(uint32_t place, uint32_t of, uint32_t wait_for, uint8_t *ret_bytes);
 /* The client will not get any: it is told our version, whether it may later, and a sentence.
  * Returns the size. */
 #define TOW_SHM_REFUSAL_MAX (TOW_SHM_ANSWER_SIZE + TOW_WHY_MAX)

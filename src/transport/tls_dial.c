@@ -225,7 +225,12 @@ static int tls_earn(struct tow_line *line, const char *address, const struct tow
                 return error;
             }
         } else if (frame.kind == TOW_CONTROL_NOTICE) {
-            tow_line_consume(line, frame.length); /* it asks for patience */
+            struct tow_notice notice;
+            if (tow_notice_decode(at, &frame, &notice) == 0 &&
+                notice.topic == TOW_NOTICE_PATIENCE) {
+                tow_patience_place(patience, notice.values[0], notice.values[1]);
+            }
+            tow_line_consume(line, frame.length);
         } else if (frame.kind == TOW_CONTROL_GRANT) {
             error = tow_grant_decode(at, &frame, ret_grant);
             return error < 0 ? tls_refused(address, at, &frame, ret_why, size) : 0;

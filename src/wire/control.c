@@ -52,11 +52,35 @@ int tow_hello_encode(const struct tow_hello *hello, void *at, size_t size, uint3
         tow_enc_u32(&enc, hello->functions);
         tow_enc_align(&enc, 8);
         tow_enc_bytes(&enc, hello->travels, hello->functions * sizeof(struct tow_travel));
-        if (hello->gpu_memory != 0) {
+        bool wishes = hello->wish.wait_s != TOW_WAIT_UNSAID;
+        if (hello->gpu_memory != 0 || wishes) {
             tow_enc_u64(&enc, hello->gpu_memory);
+        }
+        if (wishes) {
+            tow_enc_u32(&enc, hello->wish.wait_s);
+            tow_enc_u32(&enc, hello->wish.priority);
+            tow_enc_u32(&enc, hello->wish.share);
+            tow_enc_u32(&enc, hello->wish.exclusive);
         }
     }
     return control_finish(&enc, at, TOW_CONTROL_HELLO, ret_length);
+}
+
+/* What cannot be understood was not said. */
+static void decode_wish(struct tow_dec *dec, struct tow_wish *wish)
+{
+    struct tow_wish said;
+    if (tow_dec_left(dec) < sizeof said) {
+        return;
+    }
+    said.wait_s = tow_dec_u32(dec);
+    said.priority = tow_dec_u32(dec);
+    said.share = tow_dec_u32(dec);
+    said.exclusive = tow_dec_u32(dec);
+    if (said.priority > TOW_PRIORITY_HIGH) {
+        said.priority = TOW_PRIORITY_UNSAID;
+    }
+    *wish = said;
 }
 
 int tow_hello_decode(const void *at, const struct tow_frame *frame, struct tow_hello *ret_hello)
@@ -103,6 +127,7 @@ int tow_hello_decode(const void *at, const struct tow_frame *frame, struct tow_h
         hello.travels = NULL;
     } else if (tow_dec_left(&dec) >= sizeof hello.gpu_memory) {
         hello.gpu_memory = tow_dec_u64(&dec);
+        decode_wish(&dec, &hello.wish);
     }
     *ret_hello = hello;
     return 0;

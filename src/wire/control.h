@@ -26,10 +26,31 @@
 #define TOW_CAN_LOGIN 8u   /* the client answers a CHALLENGE */
 #define TOW_CAN_LIMIT 16u  /* the server takes what HELLO asks of GPU memory */
 #define TOW_CAN_FULL 32u   /* the session has a quota: code that is known may not fit any more */
+#define TOW_CAN_LINE 64u   /* the server takes what HELLO says of waiting in line */
 
 /* A function and the hash of what travels for it. */
 struct tow_travel {
     uint32_t number, hash;
+};
+
+/* How a program waits where there is no room for it, and what it asks for there: never more than
+ * it gets anyway. */
+struct tow_wish {
+    uint32_t wait_s;    /* seconds that it waits in line, or TOW_WAIT_...; UNSAID: it cannot */
+    uint32_t priority;  /* enum tow_priority; an unknown one is UNSAID */
+    uint32_t share;     /* its weight among those that compute; 0: it does not say */
+    uint32_t exclusive; /* 1: the GPUs for itself alone */
+};
+
+#define TOW_WAIT_UNSAID 0u
+#define TOW_WAIT_NONE UINT32_MAX       /* it is refused at once */
+#define TOW_WAIT_LONG (UINT32_MAX - 1) /* as long as it may */
+
+enum tow_priority {
+    TOW_PRIORITY_UNSAID,
+    TOW_PRIORITY_LOW,
+    TOW_PRIORITY_NORMAL,
+    TOW_PRIORITY_HIGH,
 };
 
 struct tow_hello {
@@ -38,14 +59,15 @@ struct tow_hello {
     uint64_t table_hash[4];
     uint64_t capabilities;
     uint32_t pid;
-    uint32_t slot;       /* which address slot the client wants, or TOW_SLOT_NONE */
-    const char *name;    /* the program, for status displays; "" if unknown */
-    const char *token;   /* NULL: none */
-    const char *release; /* Towline's version; NULL: the client says nothing from here on */
-    uint32_t functions;  /* that the client may call: struct tow_travel, numbers ascending */
-    const void *travels; /* so many of them; aligned to nothing */
-    uint64_t gpu_memory; /* bytes of each GPU that the program asks for; 0: it does not, else it
-                            says its release */
+    uint32_t slot;        /* which address slot the client wants, or TOW_SLOT_NONE */
+    const char *name;     /* the program, for status displays; "" if unknown */
+    const char *token;    /* NULL: none */
+    const char *release;  /* Towline's version; NULL: the client says nothing from here on */
+    uint32_t functions;   /* that the client may call: struct tow_travel, numbers ascending */
+    const void *travels;  /* so many of them; aligned to nothing */
+    uint64_t gpu_memory;  /* bytes of each GPU that the program asks for; 0: it does not, else it
+                             says its release */
+    struct tow_wish wish; /* travels unless it does not say how long it waits */
     uint32_t env_count;
     const char *env[TOW_HELLO_ENV_MAX]; /* "KEY=VALUE": what changes how the driver starts */
 };
@@ -315,9 +337,23 @@ enum tow_notice_topic {
     TOW_NOTICE_ERROR = 2,       /* values: CUresult, function number; an async call failed */
     TOW_NOTICE_DEVICE_LOST = 3, /* value: device number */
     TOW_NOTICE_LANES = 4,       /* values: the key for further connections */
-    TOW_NOTICE_PATIENCE = 5,    /* before the welcome: no worker is ready yet */
-    TOW_NOTICE_SIDE = 6,        /* values: the key for a side line; 0: there is none */
-    TOW_NOTICE_SILENCE = 7,     /* value: ms that a machine may be silent; 0: for ever */
+    /* Before the welcome: no worker is ready yet. Values, where it waits in line: its place from 1
+     * on with the number of all who wait in that line (<< 32), and enum tow_wait_for. */
+    TOW_NOTICE_PATIENCE = 5,
+    TOW_NOTICE_SIDE = 6,    /* values: the key for a side line; 0: there is none */
+    TOW_NOTICE_SILENCE = 7, /* value: ms that a machine may be silent; 0: for ever */
+};
+
+/* What a program waits for in line: a class of programs that is full, and so on. */
+enum tow_wait_for {
+    TOW_WAIT_NOT,       /* it does not wait in line: its worker starts */
+    TOW_WAIT_SERVER,    /* max-sessions */
+    TOW_WAIT_CLASS,     /* max-sessions of its class */
+    TOW_WAIT_PEER,      /* sessions-per-peer */
+    TOW_WAIT_MEMORY,    /* memory of the GPUs that others were promised */
+    TOW_WAIT_EXCLUSIVE, /* somebody has the GPUs alone */
+    TOW_WAIT_ALONE,     /* it asks for the GPUs alone, and others have them */
+    TOW_WAIT_BEFORE,    /* somebody who comes before it waits for one of these */
 };
 
 struct tow_notice {

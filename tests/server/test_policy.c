@@ -165,6 +165,13 @@ static void what_is_wrong_is_named_with_file_and_line(void **state)
         {"[class a]\nlanes = 1\n", {":2: ", "\"lanes\"", "above the first section"}},
         {"[class a]\ngpu-memory = much\n", {":2: ", "gpu-memory = much", "--help"}},
         {"[class a]\nsession-idle = 2\n", {":2: ", "session-idle = 2", "the least is 5"}},
+        {"[class a]\nwait = soon\n", {":2: ", "wait = soon", "10m, 2h or 1d"}},
+        {"lease = 1w\n", {":1: ", "lease = 1w", "10m, 2h or 1d"}},
+        {"wait = 366d\n", {":1: ", "wait = 366d", "the most is 31536000"}},
+        {"[class a]\npriority = urgent\n", {":2: ", "priority = urgent", "low|normal|high"}},
+        {"exclusive = yes\n", {":1: ", "exclusive = yes", "no|may|always"}},
+        {"[class a]\novercommit = no\n", {":2: ", "\"overcommit\"", "above the first section"}},
+        {"overcommit = maybe\n", {":1: ", "overcommit = maybe", "no|yes"}},
         {"[class a]\nusers = no-such-user-here\n", {":1: ", "users", "\"no-such-user-here\""}},
         {"[class a]\ngroups = ,\n", {":1: ", "groups", "no group is named"}},
         {"[class a]\nnetworks = 10.0.0.0/33\n", {":1: ", "\"10.0.0.0/33\"", "10.1.0.0/16"}},
@@ -189,40 +196,10 @@ static void what_is_wrong_is_named_with_file_and_line(void **state)
     assert_non_null(strstr(why, "16 classes at most"));
 }
 
-static bool lets_start(const char *class, struct tows_policy_load load)
-{
-    struct tows_who who = user(2000);
-    return tows_policy_lets_start(&config, tows_policy_find(&policy, class), &who, &load, why);
-}
-
-static void programs_start_while_there_is_room_for_them(void **state)
-{
-    (void)state;
-    assert_int_equal(read_file(room), 0);
-    config.max_sessions = 8;
-    config.places = 100;
-    config.places_per_peer = 20;
-    assert_true(lets_start("students", (struct tows_policy_load){.sessions = 7, .of_class = 2}));
-    assert_false(lets_start("students", (struct tows_policy_load){.sessions = 8}));
-    assert_non_null(strstr(why, "max-sessions"));
-    assert_false(lets_start("students", (struct tows_policy_load){.of_class = 3}));
-    assert_non_null(strstr(why, "class students"));
-    assert_true(lets_start("teachers", (struct tows_policy_load){.of_class = 7}));
-    assert_true(lets_start("students", (struct tows_policy_load){.of_peer = 1}));
-    assert_false(lets_start("students", (struct tows_policy_load){.of_peer = 2}));
-    assert_non_null(strstr(why, "sessions-per-peer"));
-    /* Without a class three quarters of all. */
-    assert_true(lets_start("", (struct tows_policy_load){.of_peer = 5}));
-    assert_false(lets_start("", (struct tows_policy_load){.of_peer = 6}));
-    assert_true(lets_start("", (struct tows_policy_load){.waiting = 75, .waiting_of_peer = 15}));
-    assert_false(lets_start("", (struct tows_policy_load){.waiting = 76}));
-    assert_false(lets_start("", (struct tows_policy_load){.waiting_of_peer = 16}));
-    assert_non_null(strstr(why, "places-per-peer"));
-}
-
 static struct tows_limits limits_of(const char *class, uint64_t asked)
 {
-    return tows_policy_limits(&config, tows_policy_find(&policy, class), asked);
+    static const struct tow_wish nothing;
+    return tows_policy_limits(&config, tows_policy_find(&policy, class), asked, &nothing);
 }
 
 static void nobody_gets_more_than_his_class_has(void **state)
@@ -281,7 +258,6 @@ int main(void)
         cmocka_unit_test(groups_are_asked_for_where_some_are_named),
         cmocka_unit_test(everybody_else_is_in_the_default_class),
         cmocka_unit_test(what_is_wrong_is_named_with_file_and_line),
-        cmocka_unit_test(programs_start_while_there_is_room_for_them),
         cmocka_unit_test(nobody_gets_more_than_his_class_has),
         cmocka_unit_test(sessions_end_when_their_time_has_come),
     };

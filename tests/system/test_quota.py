@@ -177,7 +177,7 @@ def classes_are_read_again_and_end_nobody():
         with held(server, "hold", 60) as line:
             t.equal(line, "100 40 0 100 60 40\n", "what it sees")
             t.equal([session["class"] for session in server.status()["sessions"]], ["small"], "classes of sessions")
-            done = ask(server, "total", code=1)
+            done = ask(server, "total", code=1, env={"TOWLINE_WAIT": "0"})
             t.check("sessions-per-peer" in done.stderr, done.stderr)
             said = reload(server, f"[class small]\n{mine()}gpu-memory = 50M\nsession-memory = 1M\nsession-idle = 5\n")
             t.check("read again" in said, said)
@@ -208,7 +208,7 @@ def the_audit_line_says_what_a_session_had():
 @t.test(60, waits=True)
 def a_class_has_so_many_sessions():
     with configured(f"[class default]\nmax-sessions = 1\n") as server, held(server, "hold", 1):
-        done = ask(server, "total", code=1)
+        done = ask(server, "total", code=1, env={"TOWLINE_WAIT": "0"})
         t.check("no more room for class default: it serves 1 of its programs already" in done.stderr, done.stderr)
 
 
@@ -253,7 +253,7 @@ def the_class_room_of_the_guide_works():
         with contextlib.ExitStack() as both:
             for _ in range(2):
                 both.enter_context(held(server, "hold", 1, kind="tcp", env=anna))
-            done = ask(server, "total", kind="tcp", env=anna, code=1)
+            done = ask(server, "total", kind="tcp", env={**anna, "TOWLINE_WAIT": "0"}, code=1)
             t.check("serves 2 programs from there already" in done.stderr, done.stderr)
 
 

@@ -445,6 +445,38 @@ static void a_hello_asks_for_gpu_memory_behind_all_else(void **state)
     assert_int_equal(got.functions, 1);
 }
 
+static void a_hello_says_how_it_waits_behind_that(void **state)
+{
+    static const struct tow_travel travels[] = {{3, 0x103}};
+    struct tow_hello hello = {.version_min = 1,
+                              .version_max = 1,
+                              .release = "1.2",
+                              .functions = 1,
+                              .travels = travels,
+                              .wish = {600, TOW_PRIORITY_LOW, 3, 1}};
+    struct tow_hello got;
+    struct tow_frame frame;
+    uint32_t length = 0;
+    assert_int_equal(tow_hello_encode(&hello, bytes, sizeof bytes, &length), 0);
+    assert_int_equal(tow_frame_read(bytes, &frame), 0);
+    assert_int_equal(tow_hello_decode(bytes, &frame, &got), 0);
+    assert_int_equal(got.gpu_memory, 0);
+    assert_memory_equal(&got.wish, &hello.wish, sizeof got.wish);
+    /* A priority of a later version. */
+    uint32_t unknown = TOW_PRIORITY_HIGH + 1;
+    memcpy(bytes + length - 12, &unknown, sizeof unknown);
+    assert_int_equal(tow_hello_decode(bytes, &frame, &got), 0);
+    assert_int_equal(got.wish.priority, TOW_PRIORITY_UNSAID);
+    assert_int_equal(got.wish.wait_s, 600);
+    /* One that ends before all of it says nothing. */
+    uint32_t shorter = length - 8;
+    memcpy(bytes, &shorter, sizeof shorter);
+    assert_int_equal(tow_frame_read(bytes, &frame), 0);
+    assert_int_equal(tow_hello_decode(bytes, &frame, &got), 0);
+    assert_int_equal(got.wish.wait_s, TOW_WAIT_UNSAID);
+    assert_int_equal(got.wish.exclusive, 0);
+}
+
 static void a_wrong_byte_is_refused_or_harmless(void **state)
 {
     static const uint8_t flips[] = {0x01, 0x80, 0xff};
@@ -618,6 +650,7 @@ int main(void)
         cmocka_unit_test(a_welcome_may_name_functions_that_are_lacking),
         cmocka_unit_test(a_hello_tells_the_clients_functions),
         cmocka_unit_test(a_hello_asks_for_gpu_memory_behind_all_else),
+        cmocka_unit_test(a_hello_says_how_it_waits_behind_that),
         cmocka_unit_test(a_wrong_byte_is_refused_or_harmless),
         cmocka_unit_test(a_small_place_is_an_error),
         cmocka_unit_test(hellos_that_make_no_sense_are_refused),

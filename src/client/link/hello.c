@@ -37,6 +37,25 @@ static uint64_t hello_asks(void)
     return bytes;
 }
 
+/* How it waits in line, and what it asks for there. */
+static struct tow_wish hello_wishes(void)
+{
+    struct tow_wish wish;
+    char why[TOW_WHY_MAX];
+    if (tow_limit_wish(&wish, why, sizeof why) < 0) {
+        tow_log(TOW_AREA_CLIENT, TOW_LOG_WARN, "%s; it has no effect", why);
+    }
+    return wish;
+}
+
+bool towc_hello_waits(void)
+{
+    struct tow_wish wish;
+    char why[TOW_WHY_MAX];
+    tow_limit_wish(&wish, why, sizeof why);
+    return wish.wait_s != TOW_WAIT_NONE;
+}
+
 void towc_hello_check_limit(const struct towc_link *link)
 {
     uint64_t bytes = 0;
@@ -45,6 +64,15 @@ void towc_hello_check_limit(const struct towc_link *link)
         tow_limit_gpu_memory(&bytes, why, sizeof why) == 0 && bytes != 0) {
         tow_log(TOW_AREA_CLIENT, TOW_LOG_WARN,
                 "%s does not limit the memory of GPUs: TOWLINE_GPU_MEMORY has no effect there",
+                link->address);
+    }
+    struct tow_wish wish;
+    tow_limit_wish(&wish, why, sizeof why);
+    if ((link->welcome.capabilities & TOW_CAN_LINE) == 0 &&
+        (wish.exclusive != 0 || wish.priority != TOW_PRIORITY_UNSAID)) {
+        tow_log(TOW_AREA_CLIENT, TOW_LOG_WARN,
+                "%s is older than lines: TOWLINE_EXCLUSIVE and TOWLINE_PRIORITY have no effect "
+                "there",
                 link->address);
     }
 }
@@ -60,6 +88,7 @@ int towc_hello_make(unsigned slot, bool lanes, struct tow_preface *ret_hello)
                               .pid = (uint32_t)getpid(),
                               .slot = slot,
                               .gpu_memory = hello_asks(),
+                              .wish = hello_wishes(),
                               .name = program,
                               .release = TOWLINE_VERSION,
                               .functions = tow_travel_count,

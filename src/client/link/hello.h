@@ -17,6 +17,8 @@ void towc_hello_free(struct tow_preface *hello);
 /* Keeps what the welcome says of functions that the server lacks: it does not know them, or what
  * travels for them differs. -ENOMEM. */
 int towc_hello_take_lacking(struct towc_link *link);
+/* Whether the program waits where there is no room for it. */
+bool towc_hello_waits(void);
 /* Says it where the server does not know what the program asks for. */
 void towc_hello_check_limit(const struct towc_link *link);
 /* False for such a function, whose name is said once. Control frames may always go. */

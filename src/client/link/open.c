@@ -15,6 +15,7 @@
 #include "client/link/lane.h"
 #include "client/link/self.h"
 #include "client/link/share.h"
+#include "client/link/waiting.h"
 #include "transport/choose.h"
 #include "transport/lanes.h"
 #include "transport/login.h"
@@ -35,17 +36,18 @@ static int say_hello(struct tow_line *line, const struct tow_preface *hello)
 }
 
 /* Takes a notice that asks for patience, if that is what comes before the welcome. */
-static bool takes_patience(struct towc_link *link, const uint8_t *at, int64_t deadline)
+static bool takes_patience(struct towc_link *link, const uint8_t *at, struct tow_patience *patience)
 {
     struct tow_frame frame;
     struct tow_notice notice;
     size_t available = 0;
     if (tow_frame_read(at, &frame) < 0 || frame.kind != TOW_CONTROL_NOTICE ||
-        tow_line_peek(link->line, frame.length, deadline, &at, &available) < 0 ||
+        tow_line_peek(link->line, frame.length, patience->deadline_ns, &at, &available) < 0 ||
         tow_notice_decode(at, &frame, &notice) < 0 || notice.topic != TOW_NOTICE_PATIENCE) {
         return false;
     }
     tow_line_consume(link->line, frame.length);
+    tow_patience_place(patience, notice.values[0], notice.values[1]);
     return true;
 }
 
@@ -99,8 +101,7 @@ static int hear_first(struct towc_link *link, struct tow_patience *patience, con
                       size_t *ret_available)
 {
     int error = peek_patiently(link->line, TOW_FRAME_HEADER, patience, ret_at, ret_available);
-    while (error == 0 && takes_patience(link, *ret_at, patience->deadline_ns)) {
-        tow_patience_heard(patience);
+    while (error == 0 && takes_patience(link, *ret_at, patience)) {
         error = peek_patiently(link->line, TOW_FRAME_HEADER, patience, ret_at, ret_available);
     }
     return error;
@@ -301,6 +302,8 @@ int towc_link_open(const char *address, unsigned index, struct towc_link **ret_l
     tow_cond_init(&link->hostfns.ended);
     struct tow_patience patience; /* for all that follows */
     tow_patience_begin(&patience, address, tow_ask_presence, say_that_we_wait);
+    patience.say_place = towc_waiting_say;
+    patience.interrupted = towc_waiting_interrupted;
     struct tow_retry retry = {0};
     struct tow_preface hello = {0};
     int error = towc_hello_make(index, towc_lane_wanted(link) > 0, &hello);
@@ -310,6 +313,9 @@ int towc_link_open(const char *address, unsigned index, struct towc_link **ret_l
         error = be_welcomed(link, &hello, &patience, why, why_size);
     }
     while (error < 0) {
+        if (error == -EUSERS && (patience.place.place != 0 || !towc_hello_waits())) {
+            break; /* it has waited, or does not want to */
+        }
         if (error == -EUSERS) {
             bear_refusal(&patience, why);
         }
@@ -321,6 +327,11 @@ int towc_link_open(const char *address, unsigned index, struct towc_link **ret_l
         error = be_welcomed(link, &hello, &patience, why, why_size);
     }
     towc_hello_free(&hello);
+    if (error < 0 && towc_waiting_interrupted() == 1) {
+        snprintf(why, why_size, "the program was interrupted while it waited in line at %s",
+                 address);
+    }
+    towc_waiting_end(address);
     if (error < 0) {
         towc_link_close(link);
         return error;

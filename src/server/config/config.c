@@ -26,6 +26,8 @@ enum kind {
     KIND_MODE,
     KIND_CAPABILITY,
     KIND_YES,   /* 0 or 1; a flag without a value is 1 */
+    KIND_TIME,  /* seconds, or with s, m, h or d */
+    KIND_WORD,  /* one of the words of `value`: its place there */
     KIND_RANGE, /* FIRST:COUNT; 0: none */
     KIND_SWITCH
 };
@@ -106,6 +108,23 @@ static const struct option_entry entries[] = {
      "How long a program may send no command and wait for none before its session ends (0: for\n"
      "ever; at least 5). One that waits over shared memory sends none: take more than a kernel's\n"
      "longest time."},
+    {"priority", 0, KIND_WORD, 0, AT(priority), 0, "low|normal|high",
+     "Where programs wait in line: each step counts as half an hour of waiting (normal)."},
+    {"exclusive", 0, KIND_WORD, 0, AT(exclusive), 0, "no|may|always",
+     "Whether a program has the GPUs to itself: never, if it asks for it, or always (no; one's "
+     "own\n"
+     "private server: may)."},
+    {"wait", 0, KIND_TIME, 0, AT(wait), 31536000, "TIME",
+     "How long a program may wait in line when there is no room for it, as 90, 10m, 2h or 1d (1d;\n"
+     "0: it is refused at once)."},
+    {"lease", 0, KIND_TIME, 0, AT(lease), 31536000, "TIME",
+     "After which a session ends as soon as somebody waits for what it has (0: it does not)."},
+    {"overcommit", 0, KIND_WORD, 0, AT(overcommit), 0, "no|yes",
+     "no: programs wait in line until the GPUs have all memory that they may have, and those\n"
+     "without a quota get what is left (yes)."},
+    {"context-memory", 0, KIND_SIZE, 0, AT(context_memory), UINT64_C(1) << 40, "SIZE",
+     "With overcommit = no: what a program takes of a GPU beside its quota, for its context\n"
+     "(560M; software GPU: 0)."},
     {"session-threads", 0, KIND_COUNT, FOR_WORKER, AT(session_threads), 65536, "N",
      "Threads that a program can make its worker start: one for each of its own that waits, one\n"
      "for each link (512). Beyond, the session ends, or the link fails."},
@@ -218,6 +237,10 @@ static const struct option_entry class_entries[] = {
     {"sessions-per-peer", 0, KIND_COUNT, 0, CLASS_AT(sessions_per_peer), 4096, NULL, NULL},
     {"session-memory", 0, KIND_SIZE, 0, CLASS_AT(session_memory), UINT64_C(1) << 44, NULL, NULL},
     {"session-idle", 0, KIND_PATIENCE, 0, CLASS_AT(session_idle), 31536000, NULL, NULL},
+    {"priority", 0, KIND_WORD, 0, CLASS_AT(priority), 0, "low|normal|high", NULL},
+    {"exclusive", 0, KIND_WORD, 0, CLASS_AT(exclusive), 0, "no|may|always", NULL},
+    {"wait", 0, KIND_TIME, 0, CLASS_AT(wait), 31536000, NULL, NULL},
+    {"lease", 0, KIND_TIME, 0, CLASS_AT(lease), 31536000, NULL, NULL},
 };
 #define CLASS_ENTRY_COUNT (sizeof class_entries / sizeof *class_entries)
 
@@ -250,6 +273,10 @@ void tows_config_defaults(struct tows_config *config)
     config->connections_per_second = 1000;
     config->lanes = 7;
     config->session_threads = 512;
+    config->priority = TOW_CONFIG_NORMAL;
+    config->wait = 86400;
+    config->overcommit = 1;
+    config->context_memory = TOW_CONFIG_UNSAID;
     config->code_cache = UINT64_C(4) << 30;
     config->walls = 1;
     config->cgroups = 1;
@@ -259,6 +286,21 @@ void tows_config_defaults(struct tows_config *config)
     config->watchdog = 20;
     config->linger = 10;
     config->socket_mode = geteuid() == 0 ? 0666 : 0600;
+}
+
+/* The place of a word in "no|may|always". */
+static int parse_word(const char *words, const char *text, uint64_t *ret_place)
+{
+    size_t length = strlen(text);
+    for (uint64_t place = 0; *words != '\0'; place++) {
+        size_t n = strcspn(words, "|");
+        if (n == length && memcmp(words, text, n) == 0) {
+            *ret_place = place;
+            return 0;
+        }
+        words += n + (words[n] == '|');
+    }
+    return -EINVAL;
 }
 
 static int parse_count(const char *text, int base, uint64_t *ret_count, const char **ret_rest)
@@ -385,6 +427,20 @@ static int config_set(void *base, const struct option_entry *entry, const char *
     case KIND_CAPABILITY:
         error = tows_config_parse_capability(value, &number);
         break;
+    case KIND_TIME:
+        error = tow_duration_parse(value, &number);
+        if (error < 0) {
+            return config_complain(why, why_size, -EINVAL,
+                                   "%s: %s = %s is no time; write seconds, or 10m, 2h or 1d", where,
+                                   entry->name, value);
+        }
+        break;
+    case KIND_WORD:
+        if (parse_word(entry->value, value, &number) < 0) {
+            return config_complain(why, why_size, -EINVAL, "%s: %s = %s cannot be; write one of %s",
+                                   where, entry->name, value, entry->value);
+        }
+        break;
     case KIND_RANGE:
         if (parse_range(value, entry->max, (struct tows_config_range *)(void *)at) < 0) {
             return config_complain(why, why_size, -EINVAL,
@@ -470,12 +526,13 @@ static int begin_class(struct tows_config *config, char *text, const char *where
     class->line = line;
     class->gpu_memory = class->max_sessions = class->sessions_per_peer = TOW_CONFIG_UNSAID;
     class->session_memory = class->session_idle = TOW_CONFIG_UNSAID;
+    class->priority = class->exclusive = class->wait = class->lease = TOW_CONFIG_UNSAID;
     return 0;
 }
 
 static int complain_of_class(const char *key, const char *where, char *why, size_t why_size)
 {
-    char names[256] = "";
+    char names[512] = "";
     for (size_t i = 0; i < CLASS_ENTRY_COUNT; i++) {
         size_t used = strlen(names);
         snprintf(names + used, sizeof names - used, "%s%s", i == 0 ? "" : ", ",

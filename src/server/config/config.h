@@ -35,7 +35,13 @@ struct tows_config_class {
     char certificates[TOW_CONFIG_CLASS_WORDS_MAX];
     char networks[TOW_CONFIG_CLASS_WORDS_MAX];
     uint64_t gpu_memory, max_sessions, sessions_per_peer, session_memory, session_idle;
+    uint64_t priority, exclusive, wait, lease;
 };
+
+/* The words of `priority`, by number. */
+enum tows_config_priority { TOW_CONFIG_LOW, TOW_CONFIG_NORMAL, TOW_CONFIG_HIGH };
+/* Of `exclusive`: a program never has a GPU alone; it may ask for that; each of them has it. */
+enum tows_config_exclusive { TOW_CONFIG_SHARED, TOW_CONFIG_MAY_EXCLUDE, TOW_CONFIG_EXCLUDES };
 
 /* Numbers from `first` on; none: count is 0. */
 struct tows_config_range {
@@ -63,6 +69,12 @@ struct tows_config {
     uint64_t memory;          /* of all sessions */
     uint64_t memory_per_peer; /* of those of one peer */
     uint64_t session_idle;    /* seconds without a command; 0: for ever */
+    uint64_t priority;        /* enum tows_config_priority */
+    uint64_t exclusive;       /* enum tows_config_exclusive */
+    uint64_t wait;            /* seconds that a program may wait in line */
+    uint64_t lease;      /* seconds after which a session gives way to those who wait; 0: none */
+    uint64_t overcommit; /* 0: no more GPU memory is promised than there is */
+    uint64_t context_memory;  /* of a GPU, that a session takes beside its quota; UNSAID: usual */
     uint64_t session_threads; /* that a client can make its worker start */
     uint64_t threads;         /* the same, of all; 0: half of what the machine allows */
     uint64_t session_files;   /* descriptors of a worker; 0: as many as it was given */

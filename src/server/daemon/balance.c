@@ -13,45 +13,13 @@
 #include "server/pool/usage.h"
 #include "wire/control.h"
 
-/* A program that this server has no session left for is told so, and so is one whose peer has all
- * places that may be used for waiting: there is room for whoever says its first words. False: it
- * may wait. */
-static bool balance_turns_away(struct tows_server *server, struct tows_pending_conn *conn,
-                               unsigned busy, unsigned waiting)
-{
-    const struct tows_policy_class *class =
-        tows_policy_find(&server->login.policy, conn->who.class);
-    const struct tows_caller *caller = conn->caller;
-    struct tows_policy_load load = {
-        .sessions = busy,
-        .of_peer = caller->sessions,
-        .of_class = class == NULL ? 0 : tows_worker_pool_count_class(&server->pool, class->name),
-        .waiting = waiting,
-        .waiting_of_peer = caller->waiting,
-    };
-    char sentence[TOW_POLICY_WHY_MAX];
-    if (tows_policy_lets_start(&server->config, class, &conn->who, &load, sentence)) {
-        return false;
-    }
-    tows_pending_conn_refuse(conn, TOW_REFUSE_BUSY, sentence);
-    return true;
-}
-
-/* Looks at who waits: all of them know how many sessions their peers have, when it has ended. */
+/* Looks at who waits: all of them know whether they may have a worker, when it has ended. */
 static void balance_sort_out(struct tows_server *server)
 {
     struct tows_worker_pool *pool = &server->pool;
-    unsigned busy = tows_worker_pool_count(pool, TOW_WORKER_BUSY, NULL), waiting = 0;
-    server->round++;
     for (struct tows_pending_conn *conn = server->door.conns; conn != NULL; conn = conn->next) {
-        struct tows_caller *caller = conn->caller;
         if (conn->state != TOW_CONN_PROGRAM) {
             continue;
-        }
-        if (caller->round != server->round) {
-            caller->round = server->round;
-            caller->sessions = tows_worker_pool_count_for(pool, TOW_WORKER_BUSY, &caller->who);
-            caller->waiting = 0;
         }
         if (strcmp(pool->backend, "soft") == 0 && strncmp(conn->key, "slot=", 5) != 0) {
             /* No variable of the driver means anything to the software GPU: any worker will do. */
@@ -67,15 +35,9 @@ static void balance_sort_out(struct tows_server *server)
                       "server"
                     : "the server is being drained: it serves no new programs and ends "
                       "with its last session; name another server");
-            continue;
-        }
-        caller->waiting++;
-        waiting++;
-        if (balance_turns_away(server, conn, busy, waiting)) {
-            caller->waiting--;
-            waiting--;
         }
     }
+    tows_queue_decide(&server->queue, &server->config, &server->login.policy, pool, &server->door);
 }
 
 /* Whose turn it is: a program of the peer that has fewest sessions, then of the one that was served
@@ -92,9 +54,7 @@ static int balance_hand_over(struct tows_server *server, struct tows_worker *wor
                              struct tows_pending_conn *conn)
 {
     struct tows_worker_pool *pool = &server->pool;
-    worker->limits = tows_policy_limits(&server->config,
-                                        tows_policy_find(&server->login.policy, conn->who.class),
-                                        conn->gpu_memory);
+    worker->limits = tows_queue_limits(&server->config, &server->login.policy, conn);
     if (conn->bound) {
         return tows_shaker_grant(pool, worker, conn);
     }
@@ -108,11 +68,10 @@ static int balance_hand_over(struct tows_server *server, struct tows_worker *wor
 static void balance_assign(struct tows_server *server)
 {
     struct tows_worker_pool *pool = &server->pool;
-    unsigned busy = tows_worker_pool_count(pool, TOW_WORKER_BUSY, NULL);
     while (tows_worker_pool_count(pool, TOW_WORKER_IDLE, NULL) > 0) {
         struct tows_pending_conn *next = NULL;
         for (struct tows_pending_conn *conn = server->door.conns; conn != NULL; conn = conn->next) {
-            if (conn->state == TOW_CONN_PROGRAM &&
+            if (conn->state == TOW_CONN_PROGRAM && conn->admitted &&
                 (next == NULL || balance_comes_before(conn, next)) &&
                 tows_worker_pool_idle(pool, conn->key) != NULL) {
                 next = conn;
@@ -124,12 +83,10 @@ static void balance_assign(struct tows_server *server)
         struct tows_worker *worker = tows_worker_pool_idle(pool, next->key);
         if (tows_pending_conn_has_gone(next)) {
             next->state = TOW_CONN_GONE;
-        } else if (!balance_turns_away(server, next, busy, 0) &&
-                   balance_hand_over(server, worker, next) == 0) {
+        } else if (balance_hand_over(server, worker, next) == 0) {
             tows_usage_allow_threads(pool);
             next->caller->served_ns = tow_time_now_ns();
             next->caller->sessions++;
-            busy++;
         }
     }
 }
@@ -156,14 +113,14 @@ static void balance_start(struct tows_server *server)
     uint64_t most = server->config.max_sessions + server->config.idle_workers;
     unsigned starting = tows_worker_pool_count(pool, TOW_WORKER_STARTING, NULL);
     for (struct tows_pending_conn *conn = server->door.conns; conn != NULL; conn = conn->next) {
-        if (conn->state != TOW_CONN_PROGRAM) {
+        if (conn->state != TOW_CONN_PROGRAM || !conn->admitted) {
             continue;
         }
         if (starting >= server->starts || tows_worker_pool_size(pool) >= most) {
             return;
         }
         if (tows_worker_pool_count(pool, TOW_WORKER_STARTING, conn->key) >=
-                tows_server_count_waiting(server, conn->key) ||
+                tows_server_count_waiting(server, conn->key, false) ||
             tows_worker_pool_count_for(pool, TOW_WORKER_STARTING, &conn->who) >=
                 server->starts / 2) {
             continue;
@@ -208,7 +165,7 @@ static void balance_end_unneeded(struct tows_server *server)
     struct tows_worker_pool *pool = &server->pool;
     for (struct tows_worker *worker = pool->workers; worker != NULL; worker = worker->next) {
         if ((worker->state == TOW_WORKER_IDLE || worker->state == TOW_WORKER_STARTING) &&
-            worker->key[0] != '\0' && tows_server_count_waiting(server, worker->key) == 0) {
+            worker->key[0] != '\0' && tows_server_count_waiting(server, worker->key, true) == 0) {
             tows_worker_pool_end(pool, worker);
         }
     }
@@ -216,7 +173,7 @@ static void balance_end_unneeded(struct tows_server *server)
 
 void tows_balance(struct tows_server *server)
 {
-    if (tows_server_count_waiting(server, NULL) > 0) {
+    if (tows_server_count_waiting(server, NULL, true) > 0) {
         balance_sort_out(server);
         balance_assign(server);
         balance_start(server);

@@ -524,6 +524,7 @@ int tows_listener_main(const struct tows_config *config, int argc, char **argv)
         tow_listener_close(server.listeners[i]);
     }
     tows_door_fini(&server.door);
+    tows_queue_fini(&server.queue);
     tows_worker_pool_fini(&server.pool, "it is being shut down");
     tows_gauge_stop(&server.gauge);
     tows_shaker_stop(&server.shaker);

@@ -21,12 +21,13 @@ bool tows_server_is_ruled_by(const struct tows_server *server, const struct tows
     return tows_allow_rules(&server->login.allow, who, server->owner);
 }
 
-unsigned tows_server_count_waiting(const struct tows_server *server, const char *key)
+unsigned tows_server_count_waiting(const struct tows_server *server, const char *key, bool all)
 {
     unsigned count = 0;
     for (const struct tows_pending_conn *conn = server->door.conns; conn != NULL;
          conn = conn->next) {
-        count += conn->state == TOW_CONN_PROGRAM && (key == NULL || strcmp(conn->key, key) == 0);
+        count += conn->state == TOW_CONN_PROGRAM && (all || conn->admitted) &&
+                 (key == NULL || strcmp(conn->key, key) == 0);
     }
     return count;
 }

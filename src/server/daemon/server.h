@@ -11,6 +11,7 @@
 
 #include "server/config/config.h"
 #include "server/daemon/gauge.h"
+#include "server/daemon/queue.h"
 #include "server/daemon/listen.h"
 #include "server/daemon/login.h"
 #include "server/daemon/shaker.h"
@@ -35,7 +36,7 @@ struct tows_server {
     struct tows_worker_pool pool;
     char groups_said[512]; /* of its control groups; "": nothing */
     struct tows_door door;
-    unsigned round;  /* of balance_sort_out */
+    struct tows_queue queue;
     unsigned starts; /* how many workers may start at once */
     uid_t owner;     /* who runs this server */
     struct tows_gauge gauge;
@@ -64,8 +65,8 @@ struct tows_server {
 bool tows_server_has_parent(const struct tows_server *server);
 /* Whether it may see and end everything. */
 bool tows_server_is_ruled_by(const struct tows_server *server, const struct tows_who *who);
-/* Programs that wait for a worker of this key; NULL: of any. */
-unsigned tows_server_count_waiting(const struct tows_server *server, const char *key);
+/* Programs that wait for a worker of this key; NULL: of any. `all`: those in line, too. */
+unsigned tows_server_count_waiting(const struct tows_server *server, const char *key, bool all);
 /* What sessions hold is looked at every second, and more often while some grow. */
 void tows_server_look(struct tows_server *server);
 

@@ -7,6 +7,7 @@
 
 #include "base/clock.h"
 #include "base/json_write.h"
+#include "server/daemon/queue.h"
 
 static double seconds_since(int64_t moment_ns)
 {
@@ -161,7 +162,7 @@ static void write_limits(struct tow_json *json, const struct tows_status_source 
                 tows_worker_pool_count_for(source->pool, TOW_WORKER_BUSY, &source->who),
                 tows_policy_sessions_per_peer(config, source->class));
     write_limit(json, "gpu-memory", charged_to(source),
-                tows_policy_limits(config, source->class, 0).gpu_memory);
+                tows_policy_limits(config, source->class, 0, &(struct tow_wish){0}).gpu_memory);
     write_limit(json, "places", source->places, config->places);
     write_limit(json, "places-per-peer", source->own_places, config->places_per_peer);
     write_limit(json, "code-cache", tows_cache_writer_used(&source->pool->writer),
@@ -231,6 +232,8 @@ int tows_status_write(const struct tows_status_source *source, struct tow_buf *o
     tow_json_end(&json);
     tow_json_u64(&json, "waiting", source->waiting);
     write_totals(&json, pool);
+    tows_queue_write(source->door, source->config, source->policy, &source->who,
+                     source->all && !source->none, &json);
     if (source->draining) {
         tow_json_u64(&json, "draining", 1);
     }

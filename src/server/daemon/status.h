@@ -6,6 +6,7 @@
 #include "base/buf.h"
 #include "server/pool/worker_pool.h"
 #include "server/daemon/gauge.h"
+#include "server/door/door.h"
 
 struct tows_status_source {
     const struct tows_worker_pool *pool;   /* borrowed */
@@ -13,7 +14,9 @@ struct tows_status_source {
     const struct tows_gauge *gauge;        /* borrowed */
     struct tow_listener *const *listeners; /* borrowed */
     unsigned listener_count;
-    unsigned waiting;                      /* programs that wait for a worker */
+    unsigned waiting;                      /* programs that wait for a worker, or in line */
+    const struct tows_door *door;          /* borrowed */
+    const struct tows_policy *policy;      /* borrowed */
     struct tows_who who;                   /* who asks: it is told of its own sessions only */
     uint64_t rate;                         /* connections that it makes in a second */
     const struct tows_policy_class *class; /* borrowed: of who asks; NULL: none */

@@ -12,6 +12,7 @@
 #include <stdint.h>
 
 #include "server/door/pending_conn.h"
+#include "server/login/admission.h"
 #include "server/login/who.h"
 
 /* One peer, for as long as it has places, or has come too often lately. */
@@ -19,13 +20,13 @@ struct tows_caller {
     struct tows_caller *next; /* owned by the door */
     struct tows_who who;
     unsigned places;
-    unsigned sessions; /* the listener's: how many it has, see `round` */
-    unsigned waiting;  /* its programs that wait for workers */
-    unsigned round;    /* when these two were counted */
-    int64_t served_ns; /* when a program of it last got a worker; 0: not since it came */
-    int64_t paced_ns;  /* when its next connection is looked at, or would have been: see pace */
-    bool hasty;        /* the log has a line about how often it comes */
-    bool told;         /* the log has a line about its places */
+    unsigned sessions;           /* the listener's: how many it has, see `round` */
+    struct tows_claimant claims; /* the same, and its programs in line */
+    unsigned round;              /* when these were counted */
+    int64_t served_ns;           /* when a program of it last got a worker; 0: not since it came */
+    int64_t paced_ns; /* when its next connection is looked at, or would have been: see pace */
+    bool hasty;       /* the log has a line about how often it comes */
+    bool told;        /* the log has a line about its places */
 };
 
 struct tows_door {

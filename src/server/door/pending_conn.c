@@ -25,6 +25,8 @@
 /* So often it is told that this is a server, which has no worker ready yet: it waits 4 s only for
  * somebody who says nothing. */
 #define PATIENCE_NS (2 * TOW_TIME_S)
+/* And so often when its place in line changes. */
+#define PLACE_NS (200 * TOW_TIME_MS)
 #define ANSWER_NS (5 * TOW_TIME_S)
 #define LEAVE_NS (2 * TOW_TIME_S)
 /* How soon one with a few bytes is looked at again: whatever else happens, not more often. */
@@ -121,6 +123,7 @@ static void become_program(struct tows_pending_conn *conn, bool shared)
 {
     move_on(conn, TOW_CONN_PROGRAM, PATIENCE_NS);
     conn->until_ns = tow_time_deadline(PROGRAM_NS);
+    conn->came_ns = tow_time_now_ns();
     conn->shared = shared;
 }
 
@@ -130,9 +133,12 @@ static void ask_for_patience(struct tows_pending_conn *conn)
     uint8_t bytes[256];
     uint32_t size = TOW_SHM_ANSWER_SIZE;
     if (conn->shared) {
-        tow_shm_write_patience(bytes);
+        tow_shm_write_patience(conn->place.place, conn->place.of, conn->place.wait_for, bytes);
     } else {
-        struct tow_notice notice = {.topic = TOW_NOTICE_PATIENCE, .text = ""};
+        struct tow_notice notice = {
+            .topic = TOW_NOTICE_PATIENCE,
+            .values = {conn->place.place | (uint64_t)conn->place.of << 32, conn->place.wait_for},
+            .text = ""};
         if (tow_notice_encode(&notice, bytes, sizeof bytes, &size) < 0) {
             return;
         }
@@ -141,7 +147,25 @@ static void ask_for_patience(struct tows_pending_conn *conn)
         conn->state = TOW_CONN_GONE;
         return;
     }
-    conn->deadline_ns = tow_time_deadline(PATIENCE_NS);
+    conn->told_ns = tow_time_now_ns();
+    conn->deadline_ns = conn->told_ns + PATIENCE_NS;
+}
+
+void tows_pending_conn_queue(struct tows_pending_conn *conn, struct tows_place place)
+{
+    bool moved = place.place != conn->place.place || place.of != conn->place.of ||
+                 place.wait_for != conn->place.wait_for;
+    conn->place = place;
+    conn->admitted = place.place == 0;
+    if (!conn->admitted) {
+        conn->until_ns = tow_time_deadline(PROGRAM_NS); /* a worker's time has not begun */
+    }
+    if (moved && conn->deadline_ns > conn->told_ns + PLACE_NS) {
+        conn->deadline_ns = conn->told_ns + PLACE_NS;
+        if (!conn->admitted && tow_time_passed(conn->deadline_ns)) {
+            ask_for_patience(conn);
+        }
+    }
 }
 
 bool tows_pending_conn_has_gone(const struct tows_pending_conn *conn)
@@ -237,6 +261,7 @@ static void take_hello(struct tows_pending_conn *conn, const struct tow_hello *h
     }
     conn->key[used] = '\0';
     conn->gpu_memory = hello->gpu_memory;
+    conn->wish = hello->wish;
 }
 
 bool tows_pending_conn_may_ask(const char *key)

@@ -40,6 +40,12 @@ struct tows_shaken {
     struct tow_tls_client_cert cert;      /* whose certificate the client has shown */
 };
 
+/* Where a program stands in line. */
+struct tows_place {
+    uint32_t place, of; /* from 1 on; how many wait there */
+    enum tow_wait_for wait_for;
+};
+
 struct tows_pending_conn {
     struct tows_pending_conn *next; /* owned by the list */
     int fd;                         /* owned */
@@ -70,6 +76,12 @@ struct tows_pending_conn {
     char peer[TOW_ADDRESS_MAX];
     char key[TOW_WORKER_KEY_MAX]; /* PROGRAM: which worker it needs */
     uint64_t gpu_memory;          /* PROGRAM: that it asks for; 0: it does not */
+    struct tow_wish wish;         /* PROGRAM: what else it asks for */
+    int64_t came_ns;              /* PROGRAM: when it began to wait */
+    bool admitted;                /* PROGRAM: it may have a worker */
+    uint64_t left;                /* admitted without a quota: what the GPUs have for it; 0: all */
+    struct tows_place place;      /* PROGRAM, not admitted: in line; place 0: it is not */
+    int64_t told_ns;              /* when it was last told to be patient */
     uint64_t session;             /* LANE: whose it is; ASKED: which is to end */
     uint64_t ticket;              /* ASKED: the numbers it waits for; 0: not asked for yet */
     bool at_hand;                 /* ASKED: it waits for none */
@@ -110,6 +122,9 @@ void tows_pending_conn_go_on(struct tows_pending_conn *conn, const char *refusal
 
 /* Its handshake is being done; `plain`, which it owns from now on, is its connection. */
 void tows_pending_conn_shakes(struct tows_pending_conn *conn, int plain);
+
+/* It waits in line, and is told where; or (place 0) it may have a worker. */
+void tows_pending_conn_queue(struct tows_pending_conn *conn, struct tows_place place);
 
 /* Queues GRANT. */
 void tows_pending_conn_grant(struct tows_pending_conn *conn, const struct tow_grant *grant);

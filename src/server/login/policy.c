@@ -98,6 +98,10 @@ static int read_class(const struct tows_config *config, const struct tows_config
     class->sessions_per_peer = from->sessions_per_peer;
     class->session_memory = from->session_memory;
     class->session_idle = from->session_idle;
+    class->priority = from->priority;
+    class->exclusive = from->exclusive;
+    class->wait = from->wait;
+    class->lease = from->lease;
     int error = tows_allow_read_list(from->users,
                                      name_setting(config, from, "users", setting, sizeof setting),
                                      false, class->users, &class->user_count, why, why_size);
@@ -210,7 +214,7 @@ const struct tows_policy_class *tows_policy_class_of(const struct tows_policy *p
     return found != NULL ? found : tows_policy_find(policy, TOW_POLICY_DEFAULT);
 }
 
-/* ---- may it start ---- */
+/* ---- how many ---- */
 
 uint64_t tows_policy_sessions_per_peer(const struct tows_config *config,
                                        const struct tows_policy_class *class)
@@ -226,41 +230,6 @@ uint64_t tows_policy_sessions_per_peer(const struct tows_config *config,
     return config->sessions_per_peer != 0 ? config->sessions_per_peer : all - all / 4;
 }
 
-bool tows_policy_lets_start(const struct tows_config *config, const struct tows_policy_class *class,
-                            const struct tows_who *who, const struct tows_policy_load *load,
-                            char ret_why[TOW_POLICY_WHY_MAX])
-{
-    char text[TOW_WHO_TEXT_MAX];
-    uint64_t most = config->max_sessions, each = tows_policy_sessions_per_peer(config, class);
-    uint64_t places = config->places > 0 ? config->places : 1, own = config->places_per_peer;
-    own = own != 0 && own < places ? own : places;
-    if (load->sessions >= most) {
-        snprintf(ret_why, TOW_POLICY_WHY_MAX,
-                 "the server is full: it serves %llu programs already; try again when one has "
-                 "ended, or raise max-sessions there",
-                 (unsigned long long)most);
-    } else if (class != NULL && load->of_class >= class->max_sessions) {
-        snprintf(ret_why, TOW_POLICY_WHY_MAX,
-                 "the server has no more room for class %s: it serves %llu of its programs "
-                 "already; try again when one has ended, or raise its max-sessions there",
-                 class->name, (unsigned long long)load->of_class);
-    } else if (load->of_peer >= each) {
-        snprintf(ret_why, TOW_POLICY_WHY_MAX,
-                 "the server has no more room for %s: it serves %llu programs from there already; "
-                 "try again when one has ended, or raise sessions-per-peer there",
-                 tows_who_text(who, text), (unsigned long long)each);
-    } else if (load->waiting_of_peer > own - own / 4 || load->waiting > places - places / 4) {
-        /* There is room for whoever says its first words. */
-        snprintf(ret_why, TOW_POLICY_WHY_MAX,
-                 "the server has no more room for %s: too many programs wait for workers already; "
-                 "try again soon, or raise places-per-peer or places there",
-                 tows_who_text(who, text));
-    } else {
-        return true;
-    }
-    return false;
-}
-
 /* ---- with which limits ---- */
 
 static uint64_t said_or(uint64_t said, uint64_t otherwise)
@@ -268,8 +237,31 @@ static uint64_t said_or(uint64_t said, uint64_t otherwise)
     return said != TOW_CONFIG_UNSAID ? said : otherwise;
 }
 
+/* What a program asks for of the line, where it asks for no more than it may have. */
+static void limit_line(const struct tows_config *config, const struct tows_policy_class *class,
+                       const struct tow_wish *wish, struct tows_limits *limits)
+{
+    bool private = config->private_dir[0] != '\0';
+    uint64_t exclusive = private ? TOW_CONFIG_MAY_EXCLUDE : config->exclusive;
+    uint64_t priority = config->priority, lease = private ? 0 : config->lease;
+    if (class != NULL) {
+        exclusive = said_or(class->exclusive, exclusive);
+        priority = said_or(class->priority, priority);
+        lease = said_or(class->lease, lease);
+    }
+    if (wish->priority != TOW_PRIORITY_UNSAID && wish->priority - TOW_PRIORITY_LOW < priority) {
+        priority = wish->priority - TOW_PRIORITY_LOW;
+    }
+    limits->priority = (uint32_t)priority;
+    limits->lease = lease;
+    limits->exclusive = exclusive == TOW_CONFIG_EXCLUDES ||
+                        (exclusive == TOW_CONFIG_MAY_EXCLUDE && wish->exclusive != 0);
+    limits->forbidden = exclusive == TOW_CONFIG_SHARED && wish->exclusive != 0;
+}
+
 struct tows_limits tows_policy_limits(const struct tows_config *config,
-                                      const struct tows_policy_class *class, uint64_t gpu_memory)
+                                      const struct tows_policy_class *class, uint64_t gpu_memory,
+                                      const struct tow_wish *wish)
 {
     bool private = config->private_dir[0] != '\0';
     struct tows_limits limits = {.gpu_memory = private ? 0 : config->gpu_memory,
@@ -286,6 +278,7 @@ struct tows_limits tows_policy_limits(const struct tows_config *config,
         uint64_t memory = said_or(class->session_memory, 0);
         limits.session_memory = memory != 0 ? memory : limits.session_memory;
     }
+    limit_line(config, class, wish, &limits);
     if (gpu_memory != 0 && (limits.gpu_memory == 0 || gpu_memory < limits.gpu_memory)) {
         limits.gpu_memory = gpu_memory;
         snprintf(limits.gpu_memory_from, sizeof limits.gpu_memory_from,

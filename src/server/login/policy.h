@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Who gets what: which class a peer is of, whether its program may start, with which limits, and
- * when its session must end. All of it is decided here, from what the caller counts and from the
- * time that it says: nothing here looks at a worker, a clock or a socket. */
+/* Who gets what: which class a peer is of, with which limits its program runs, and when its session
+ * must end for these (admission.h: whether it may start). All of it is decided here, from what the
+ * caller counts and from the time that it says: nothing here looks at a worker, a clock or a
+ * socket. */
 #ifndef TOW_SERVER_POLICY_H
 #define TOW_SERVER_POLICY_H
 
@@ -12,6 +13,7 @@
 #include "server/config/config.h"
 #include "server/login/allow.h"
 #include "server/login/who.h"
+#include "wire/control.h"
 
 enum { TOW_POLICY_NETWORKS_MAX = 64, TOW_POLICY_WHY_MAX = 320, TOW_POLICY_FROM_MAX = 64 };
 
@@ -24,6 +26,9 @@ struct tows_limits {
     char gpu_memory_from[TOW_POLICY_FROM_MAX]; /* who says so: "gpu-memory of class x" */
     uint64_t session_memory;                   /* bytes of host memory */
     uint64_t session_idle;                     /* seconds without a command; 0: for ever */
+    uint64_t lease;            /* seconds after which it gives way to those who wait; 0: never */
+    uint32_t priority;         /* enum tows_config_priority */
+    bool exclusive, forbidden; /* has the GPUs alone; asks for that and may not */
 };
 
 struct tows_network {
@@ -41,6 +46,7 @@ struct tows_policy_class {
     unsigned network_count;
     /* TOW_CONFIG_UNSAID: the setting of that name holds. */
     uint64_t gpu_memory, max_sessions, sessions_per_peer, session_memory, session_idle;
+    uint64_t priority, exclusive, wait, lease;
 };
 
 struct tows_policy {
@@ -66,22 +72,11 @@ const struct tows_policy_class *tows_policy_class_of(const struct tows_policy *p
 const struct tows_policy_class *tows_policy_find(const struct tows_policy *policy,
                                                  const char *name);
 
-/* What there is already. */
-struct tows_policy_load {
-    uint64_t sessions, of_peer, of_class; /* that are served */
-    uint64_t waiting, waiting_of_peer;    /* programs that wait for a worker, with this one */
-};
-
-/* Whether a program of `who`, whose class is `class` (or NULL), may start or wait for a worker.
- * False, with a sentence for its user. */
-bool tows_policy_lets_start(const struct tows_config *config, const struct tows_policy_class *class,
-                            const struct tows_who *who, const struct tows_policy_load *load,
-                            char ret_why[TOW_POLICY_WHY_MAX]);
-
-/* The limits of a session that begins now. `gpu_memory` is what its program asks for (0: nothing):
- * it gets no more than that, and never more than its class has. */
+/* The limits of a session that begins now. `gpu_memory` (0: nothing) and `wish` are what its
+ * program asks for: it gets no more than that, and never more than its class has. */
 struct tows_limits tows_policy_limits(const struct tows_config *config,
-                                      const struct tows_policy_class *class, uint64_t gpu_memory);
+                                      const struct tows_policy_class *class, uint64_t gpu_memory,
+                                      const struct tow_wish *wish);
 
 /* How many sessions one peer may have: of a server for many nobody gets all, unless it says so. */
 uint64_t tows_policy_sessions_per_peer(const struct tows_config *config,

@@ -110,10 +110,10 @@ static int hello_welcome(struct tows_session *session, uint32_t version, const u
     }
     struct tow_welcome welcome = {
         .version = version,
-        .capabilities =
-            session->options->in_process
-                ? 0
-                : TOW_CAN_OUTLAST | TOW_CAN_LIMIT | (session->options->quota ? TOW_CAN_FULL : 0),
+        .capabilities = session->options->in_process
+                            ? 0
+                            : TOW_CAN_OUTLAST | TOW_CAN_LIMIT | TOW_CAN_LINE |
+                                  (session->options->quota ? TOW_CAN_FULL : 0),
         .session = session->options->id,
         .frame_max = TOW_FRAME_MAX,
         .data_max = TOW_DATA_MAX,
