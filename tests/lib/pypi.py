@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A Python with packages of PyPI, for test_pypi.py and test_wheel.py: installed once into a folder of the build.
+"""A Python with packages of PyPI, for tests that need one: installed once into a folder of the build.
 
 A package index that cannot be reached, or is too slow, skips the tests.
 """
@@ -19,7 +19,7 @@ INSTALL_LIMIT = 300  # seconds for each call of pip; 60 with a filled cache of p
 
 # docs/compatibility.md says what was run with these. One environment has all: several would take a minute more.
 PACKAGES = ["numba==0.68.1", "numba-cuda==0.30.4", "cupy-cuda13x==14.2.0", "nvidia-ml-py==13.615.71",
-            "nbclient==0.10.2", "ipykernel==6.30.1"]
+            "nbclient==0.10.2", "ipykernel==6.30.1", "pytest==8.4.2"]
 JAX_PACKAGES = ["jax==0.10.2", "jaxlib==0.10.2"]
 # Their dependencies are NVIDIA's libraries, which the toolkit has.
 JAX_PLUGINS = ["--no-deps", "jax-cuda13-plugin==0.10.2", "jax-cuda13-pjrt==0.10.2"]

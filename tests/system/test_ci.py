@@ -13,6 +13,7 @@ import tempfile
 import xml.etree.ElementTree
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "lib"))
+import pypi  # noqa: E402
 import towtest as t  # noqa: E402
 
 
@@ -230,8 +231,13 @@ def runner(suite="towline:unit", module=MODULE):
         (base / "build" / "meson-info" / "intro-tests.json").write_text(json.dumps([
             {"name": "unit", "suite": [suite], "cmd": [shutil.which("printf"), "%s", said], "env": {}, "workdir": None, "timeout": 10,
              "is_parallel": True}]))
-        yield lambda *flags, **more: t.run([sys.executable, base / "tests" / "run", "--build", base / "build", *flags], env=dict(
-            os.environ, **{"TOWLINE_BUILD": str(t.BUILD), "HANG": "1", "TOW_TESTS_AGAIN": "0", **more}))
+
+        def run(*flags, **more):
+            return t.run([sys.executable, base / "tests" / "run", "--build", base / "build", *flags], env=dict(
+                os.environ, **{"TOWLINE_BUILD": str(t.BUILD), "HANG": "1", "TOW_TESTS_AGAIN": "0", **more}))
+
+        run.base = base
+        yield run
 
 
 @t.test()
@@ -274,6 +280,32 @@ def tests_that_wait_run_beside_the_others():
     with runner(module=TOGETHER) as run, tempfile.TemporaryDirectory(prefix="tow") as folder:
         done = run("--jobs", "1", MEET=folder)  # two that compute, so that three more must run beside these
         t.equal(done.stdout.splitlines()[-1], "6 passed, 0 failed", f"the last line of\n{done.stdout}")
+
+
+@t.test(2 * pypi.INSTALL_LIMIT + 60, uses="pypi", matrix="pypi")
+def pytest_selects_times_and_reports():
+    python = pypi.install()
+    with runner() as run, tempfile.TemporaryDirectory(prefix="tow") as folder:
+        base = run.base
+        for name in ("conftest.py", "pytest.ini"):
+            shutil.copy(t.ROOT / "tests" / name, base / "tests")
+        report = pathlib.Path(folder, "report.xml")
+
+        def ask(*flags):
+            return t.run([python, "-m", "pytest", "-p", "no:cacheprovider", *flags, base / "tests" / "system"],
+                         env={**os.environ, "HANG": "8"}, cwd=folder)
+
+        done = ask("--durations=1", "-rs", f"--junit-xml={report}")
+        t.equal(done.returncode, 1, f"the exit code of\n{done.stdout}{done.stderr}")
+        t.check(re.search(r"2 failed, 10 passed, 1 skipped", done.stdout), done.stdout)
+        t.check("AssertionError: on purpose" in done.stdout and "no such thing here" in done.stdout, done.stdout)
+        t.check("no end after 8 s" in done.stdout and re.search(r"^[89]\.\d+s call .*hangs", done.stdout, re.M), done.stdout)
+        child = int(re.search(r"child (\d+)", done.stdout).group(1))
+        t.wait_until(lambda: t.gone(child), 20, "what a test that took too long has started is gone")
+        suite = xml.etree.ElementTree.parse(report).getroot().find("testsuite")
+        t.equal([suite.get(word) for word in ("tests", "failures", "skipped")], ["13", "2", "1"], "what the report counts")
+        done = ask("-k", "alike_3 or passes")
+        t.check(done.returncode == 0 and "2 passed, 11 deselected" in done.stdout, done.stdout)
 
 
 @t.test()
