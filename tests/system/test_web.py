@@ -18,80 +18,9 @@ import time
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "lib"))
 import towtest as t  # noqa: E402
+from web import Web, holding  # noqa: E402
 
-HELPERS = pathlib.Path(__file__).parent / "helpers"
 MIB = 1 << 20
-
-
-class Web(t.Server):
-    """A server with a page, and tokens."""
-
-    def __init__(self, *flags, **more):
-        super().__init__(*flags, "--http=0", **more)
-        self.flags.append(f"--token-file={self.folder / 'tokens'}")
-
-    @property
-    def port_of_page(self):
-        return int(re.search(r"shows itself on http://127\.0\.0\.1:(\d+)", self.log()).group(1))
-
-    def token(self, user):
-        done = t.run([t.TOWLINED, "token", "create", "--user", user, "--token-file", self.folder / "tokens"])
-        t.equal(done.returncode, 0, f"the exit code of towlined token ({done.stderr})")
-        return done.stdout.strip()
-
-    def ask(self, path, method="GET", token=None, **fields):
-        """Status, fields and body of an answer."""
-        connection = http.client.HTTPConnection("127.0.0.1", self.port_of_page, timeout=60 * t.SLOW)
-        headers = {name.replace("_", "-"): value for name, value in fields.items()}
-        if token:
-            headers["Authorization"] = f"Bearer {token}"
-        with contextlib.closing(connection):
-            connection.request(method, path, headers=headers)
-            answer = connection.getresponse()
-            return answer.status, dict(answer.getheaders()), answer.read().decode()
-
-    def json(self, path, token=None):
-        status, _, body = self.ask(path, token=token)
-        t.equal(status, 200, f"the answer to {path} ({body})")
-        return json.loads(body)
-
-    def say(self, request):
-        """The first line that comes for these bytes; "": none."""
-        with socket.create_connection(("127.0.0.1", self.port_of_page), 60 * t.SLOW) as line:
-            line.sendall(request)
-            with contextlib.suppress(OSError):
-                line.shutdown(socket.SHUT_WR)
-            data = b""
-            with contextlib.suppress(ConnectionResetError):
-                while more := line.recv(1 << 16):
-                    data += more
-            return data.split(b"\r\n")[0].decode()
-
-    def process_of_page(self):
-        """Its number."""
-        parent = self.process.pid
-        children = pathlib.Path(f"/proc/{parent}/task/{parent}/children").read_text().split()
-        return next((int(pid) for pid in children if self._name(pid) == "towline-web"), None)
-
-    def workers(self):
-        page = self.process_of_page()
-        return [pid for pid in super().workers() if pid != page]
-
-
-@contextlib.contextmanager
-def holding(address, token=None, mode="leave"):
-    """A program that holds 256 MiB of GPU memory."""
-    program = t.build_c(HELPERS / "hold.c", ["-lcuda"], "hold")
-    env = t.clean_environment()
-    if token:
-        env["TOWLINE_TOKEN"] = token
-    with subprocess.Popen([str(t.TOWLINE), "run", "-s", address, "--", str(program), mode], stdin=subprocess.PIPE,
-                          stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=env) as process:
-        try:
-            t.equal(process.stdout.readline(), b"ready\n", "what the program says")
-            yield process
-        finally:
-            process.kill()
 
 
 # ---- OpenMetrics ----
@@ -192,6 +121,19 @@ def promtool_has_no_complaint():
         t.check(fields["Content-Type"].startswith("text/plain; version=0.0.4"), fields)
         done = subprocess.run([tool, "check", "metrics"], input=body, capture_output=True, text=True)
         t.equal((done.returncode, done.stderr), (0, ""), "promtool's exit code and what it says")
+
+
+@t.test()
+def grafanas_board_asks_for_what_there_is():
+    """Of GPUs also what the software GPU does not know: the table in the code has it."""
+    board = json.loads((t.ROOT / "packaging" / "grafana" / "towline.json").read_text())
+    wanted = {name for panel in board["panels"] for target in panel["targets"] for name in re.findall(r"towline_\w+", target["expr"])}
+    table = (t.ROOT / "src" / "server" / "web" / "metrics.c").read_text()
+    known = {name + end for name in re.findall(r'"(towline_\w+)"', table) for end in ("", "_total")}
+    t.check(len(wanted) > 10 and not wanted - known, wanted - known)
+    with Web() as server:
+        there = set(metrics(server))
+    t.check(there >= {name for name in wanted if not re.search("utilization|temperature|power", name)}, wanted - there)
 
 
 @t.test(limit=120)
