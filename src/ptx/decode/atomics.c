@@ -312,6 +312,58 @@ static bool atomics_allowed(const struct atomic_form *form)
     }
 }
 
+/* What the words behind the dots say. */
+static int atomics_modifiers(struct tow_ptx_decoder *dec, struct atomic_form *form,
+                             enum tow_ptx_statespace *space)
+{
+    const struct tow_ptx_insn *insn = dec->insn;
+    for (unsigned i = 0; i < insn->mod_count; i++) {
+        const char *mod = insn->mods[i];
+        enum tow_ptx_statespace in = tow_ptx_mod_space(mod);
+        enum tow_ptx_type type = tow_ptx_mod_type(mod);
+        if (op_of(mod)) {
+            form->op = op_of(mod);
+        } else if (in != SP_NONE) {
+            *space = in;
+        } else if (type) {
+            form->type = type;
+        } else if (strcmp(mod, "v2") == 0 || strcmp(mod, "v4") == 0 || strcmp(mod, "v8") == 0) {
+            form->count = (uint32_t)(mod[1] - '0');
+        } else if (strcmp(mod, "acquire") == 0 || strcmp(mod, "release") == 0 ||
+                   strcmp(mod, "acq_rel") == 0) {
+            form->ordered = true;
+        } else if (!tow_ptx_mod_ignored(mod)) {
+            return tow_ptx_unsupported(dec);
+        }
+    }
+    form->element = tow_ptx_type_bytes(form->type);
+    form->wide = form->element == 8;
+    return !atomics_allowed(form) || form->element * form->count > 16 ? tow_ptx_unsupported(dec)
+                                                                      : 0;
+}
+
+/* What it takes and where its result goes; `at`: the address's place among the operands. */
+static int atomics_operands(struct tow_ptx_decoder *dec, struct atomic_form *form, unsigned at)
+{
+    const struct tow_ptx_operand *b = &dec->insn->operands[at + 1], *d = &dec->insn->operands[0];
+    char kind = tow_ptx_type_kind(form->type);
+    int error = 0;
+    if (form->count > 1 && (b->kind != OPD_VECTOR || b->count != form->count ||
+                            (form->result && (d->kind != OPD_VECTOR || d->count != form->count)))) {
+        return tow_ptx_bad(dec, "the operand has not as many elements as the instruction says");
+    }
+    for (uint32_t i = 0; i < form->count && error == 0; i++) {
+        error = tow_ptx_source(dec, form->count > 1 ? &b->children[i] : b, kind, &form->b[i]);
+        if (error == 0 && form->result) {
+            error = tow_ptx_dest(dec, form->count > 1 ? &d->children[i] : d, kind, &form->d[i]);
+        }
+    }
+    if (error == 0 && form->op == AT_CAS) {
+        error = tow_ptx_source(dec, &dec->insn->operands[at + 2], kind, &form->c);
+    }
+    return error;
+}
+
 int tow_ptx_decode_atom(struct tow_ptx_decoder *dec)
 {
     const struct tow_ptx_insn *insn = dec->insn;
@@ -325,55 +377,19 @@ int tow_ptx_decode_atom(struct tow_ptx_decoder *dec)
     }
     form->count = 1;
     form->result = strcmp(insn->name, "atom") == 0;
-    for (unsigned i = 0; i < insn->mod_count; i++) {
-        const char *mod = insn->mods[i];
-        enum tow_ptx_statespace in = tow_ptx_mod_space(mod);
-        enum tow_ptx_type type = tow_ptx_mod_type(mod);
-        if (op_of(mod)) {
-            form->op = op_of(mod);
-        } else if (in != SP_NONE) {
-            space = in;
-        } else if (type) {
-            form->type = type;
-        } else if (strcmp(mod, "v2") == 0 || strcmp(mod, "v4") == 0 || strcmp(mod, "v8") == 0) {
-            form->count = (uint32_t)(mod[1] - '0');
-        } else if (strcmp(mod, "acquire") == 0 || strcmp(mod, "release") == 0 ||
-                   strcmp(mod, "acq_rel") == 0) {
-            form->ordered = true;
-        } else if (!tow_ptx_mod_ignored(mod)) {
-            return tow_ptx_unsupported(dec);
-        }
-    }
-    form->element = tow_ptx_type_bytes(form->type);
-    if (!atomics_allowed(form) || form->element * form->count > 16) {
-        return tow_ptx_unsupported(dec);
-    }
-    unsigned at = form->result ? 1 : 0, sources = form->op == AT_CAS ? 2 : 1;
-    int error = tow_ptx_want_operands(dec, at + 1 + sources, at + 2 + sources);
+    int error = atomics_modifiers(dec, form, &space);
     if (error) {
         return error;
     }
-    char kind = tow_ptx_type_kind(form->type), address_kind;
-    form->wide = form->element == 8;
+    unsigned at = form->result ? 1 : 0, sources = form->op == AT_CAS ? 2 : 1;
     struct tow_ptx_op op = {.run = form->element == 16 && form->count == 1 ? atomics_atomic128
                                                                            : atomics_atomic,
                             .ext = form};
-    const struct tow_ptx_operand *address = &insn->operands[at], *b = &insn->operands[at + 1];
-    const struct tow_ptx_operand *d = &insn->operands[0];
-    if (form->count > 1 && (b->kind != OPD_VECTOR || b->count != form->count ||
-                            (form->result && (d->kind != OPD_VECTOR || d->count != form->count)))) {
-        return tow_ptx_bad(dec, "the operand has not as many elements as the instruction says");
-    }
-    for (uint32_t i = 0; i < form->count && error == 0; i++) {
-        error = tow_ptx_source(dec, form->count > 1 ? &b->children[i] : b, kind, &form->b[i]);
-        if (error == 0 && form->result) {
-            error = tow_ptx_dest(dec, form->count > 1 ? &d->children[i] : d, kind, &form->d[i]);
-        }
-    }
-    if (error == 0 && form->op == AT_CAS) {
-        error = tow_ptx_source(dec, &insn->operands[at + 2], kind, &form->c);
-    }
-    if (error || (error = tow_ptx_address(dec, address, &space, &op.a, &address_kind, &op.imm))) {
+    char address_kind;
+    if ((error = tow_ptx_want_operands(dec, at + 1 + sources, at + 2 + sources)) ||
+        (error = atomics_operands(dec, form, at)) ||
+        (error =
+             tow_ptx_address(dec, &insn->operands[at], &space, &op.a, &address_kind, &op.imm))) {
         return error;
     }
     if (space != SP_NONE && space != SP_GLOBAL && space != SP_SHARED) {

@@ -148,108 +148,106 @@ static size_t conversion_form(struct print *print, const char *spec, char form[6
     return at;
 }
 
+/* A conversion: "%", flags, width and precision as C's printf takes them, what stands before the
+ * letter, and the text that it becomes. */
+struct conversion {
+    char form[64];
+    size_t n; /* characters of `form` before the letter */
+    unsigned longs, shorts;
+    char text[TEXT_MAX + 512];
+};
+
+static int convert_integer(struct print *print, struct conversion *c, char letter)
+{
+    uint64_t value;
+    if (!next_argument(print, c->longs ? 8 : 4, &value)) {
+        return -1;
+    }
+    if (letter == 'd' || letter == 'i') {
+        memcpy(c->form + c->n, "lld", 4);
+        return snprintf(c->text, sizeof c->text, c->form,
+                        c->longs        ? (long long)value
+                        : c->shorts > 1 ? (long long)(signed char)value
+                        : c->shorts     ? (long long)(short)value
+                                        : (long long)(int)value);
+    }
+    memcpy(c->form + c->n, "ll", 2);
+    c->form[c->n + 2] = letter;
+    c->form[c->n + 3] = 0;
+    value = c->shorts > 1 ? (uint8_t)value : c->shorts ? (uint16_t)value : value;
+    return snprintf(c->text, sizeof c->text, c->form, (unsigned long long)value);
+}
+
+/* A character, a pointer or a number that is none of the integers. */
+static int convert_word(struct print *print, struct conversion *c, char letter)
+{
+    uint64_t value;
+    if (!next_argument(print, letter == 'c' ? 4 : 8, &value)) {
+        return -1;
+    }
+    c->form[c->n] = letter;
+    c->form[c->n + 1] = 0;
+    if (letter == 'c') {
+        return snprintf(c->text, sizeof c->text, c->form, (int)(char)value);
+    }
+    if (letter == 'p') {
+        return snprintf(c->text, sizeof c->text, c->form, (void *)(uintptr_t)value);
+    }
+    double number;
+    memcpy(&number, &value, 8);
+    return snprintf(c->text, sizeof c->text, c->form, number);
+}
+
+static int convert_string(struct print *print, struct conversion *c)
+{
+    char string[TEXT_MAX];
+    uint64_t value;
+    if (!next_argument(print, 8, &value)) {
+        return -1;
+    }
+    if (!value) {
+        snprintf(string, sizeof string, "(null)");
+    } else if (!read_text(print->w, print->o, print->lane, value, string, sizeof string)) {
+        return -1;
+    }
+    c->form[c->n] = 's';
+    c->form[c->n + 1] = 0;
+    return snprintf(c->text, sizeof c->text, c->form, string);
+}
+
 /* One conversion, `spec` from '%' on. Returns the characters taken, 0 after a fault. */
 static size_t syscall_convert(struct print *print, const char *spec)
 {
-    char form[64], text[TEXT_MAX + 512];
-    size_t n = 0;
-    uint64_t value;
-    size_t at = conversion_form(print, spec, form, &n);
+    struct conversion c;
+    c.n = c.longs = c.shorts = 0;
+    size_t at = conversion_form(print, spec, c.form, &c.n);
     if (at == 0) {
         return 0;
     }
-    unsigned longs = 0, shorts = 0;
     while (spec[at] && strchr("hlLjzt", spec[at])) {
-        longs += spec[at] == 'h' ? 0 : 1;
-        shorts += spec[at] == 'h';
+        c.longs += spec[at] != 'h';
+        c.shorts += spec[at] == 'h';
         at++;
     }
     int length;
-    switch (spec[at]) {
-    case '%':
+    char letter = spec[at];
+    if (letter == '%') {
         syscall_put(print, "%", 1);
         return at + 1;
-    case 'd':
-    case 'i':
-        if (!next_argument(print, longs ? 8 : 4, &value)) {
-            return 0;
-        }
-        memcpy(form + n, "lld", 4);
-        length = snprintf(text, sizeof text, form,
-                          longs        ? (long long)value
-                          : shorts > 1 ? (long long)(signed char)value
-                          : shorts     ? (long long)(short)value
-                                       : (long long)(int)value);
-        break;
-    case 'u':
-    case 'x':
-    case 'X':
-    case 'o':
-        if (!next_argument(print, longs ? 8 : 4, &value)) {
-            return 0;
-        }
-        memcpy(form + n, "ll", 2);
-        form[n + 2] = spec[at];
-        form[n + 3] = 0;
-        value = shorts > 1 ? (uint8_t)value : shorts ? (uint16_t)value : value;
-        length = snprintf(text, sizeof text, form, (unsigned long long)value);
-        break;
-    case 'c':
-        if (!next_argument(print, 4, &value)) {
-            return 0;
-        }
-        form[n] = 'c';
-        form[n + 1] = 0;
-        length = snprintf(text, sizeof text, form, (int)(char)value);
-        break;
-    case 'f':
-    case 'F':
-    case 'e':
-    case 'E':
-    case 'g':
-    case 'G':
-    case 'a':
-    case 'A': {
-        double number;
-        if (!next_argument(print, 8, &value)) {
-            return 0;
-        }
-        memcpy(&number, &value, 8);
-        form[n] = spec[at];
-        form[n + 1] = 0;
-        length = snprintf(text, sizeof text, form, number);
-        break;
+    } else if (letter && strchr("diuxXo", letter)) {
+        length = convert_integer(print, &c, letter);
+    } else if (letter && strchr("cfFeEgGaAp", letter)) {
+        length = convert_word(print, &c, letter);
+    } else if (letter == 's') {
+        length = convert_string(print, &c);
+    } else { /* not a conversion: as it stands */
+        syscall_put(print, spec, letter ? at + 1 : at);
+        return letter ? at + 1 : at;
     }
-    case 'p':
-        if (!next_argument(print, 8, &value)) {
-            return 0;
-        }
-        form[n] = 'p';
-        form[n + 1] = 0;
-        length = snprintf(text, sizeof text, form, (void *)(uintptr_t)value);
-        break;
-    case 's': {
-        char string[TEXT_MAX];
-        if (!next_argument(print, 8, &value)) {
-            return 0;
-        }
-        if (!value) {
-            snprintf(string, sizeof string, "(null)");
-        } else if (!read_text(print->w, print->o, print->lane, value, string, sizeof string)) {
-            return 0;
-        }
-        form[n] = 's';
-        form[n + 1] = 0;
-        length = snprintf(text, sizeof text, form, string);
-        break;
+    if (length < 0) {
+        return 0;
     }
-    default: /* not a conversion: as it stands */
-        syscall_put(print, spec, spec[at] ? at + 1 : at);
-        return spec[at] ? at + 1 : at;
-    }
-    if (length > 0) {
-        syscall_put(print, text, (size_t)length < sizeof text ? (size_t)length : sizeof text - 1);
-    }
+    syscall_put(print, c.text, (size_t)length < sizeof c.text ? (size_t)length : sizeof c.text - 1);
     return at + 1;
 }
 

@@ -181,77 +181,83 @@ static int put_reloc(struct tow_ptx_parser *parser, struct tow_ptx_var *var, uin
     return 0;
 }
 
-/* One scalar of an initial value. */
-static int put_scalar(struct tow_ptx_parser *parser, struct tow_ptx_var *var, uint64_t offset,
-                      unsigned bytes)
+/* generic(symbol), generic(symbol)+n: the address in the generic space. */
+static int put_generic(struct tow_ptx_parser *parser, struct tow_ptx_var *var, uint64_t offset,
+                       unsigned bytes, uint64_t mask)
 {
-    struct tow_ptx_token *token = &parser->token;
-    uint64_t bits = 0, mask = 0;
-    bool minus = false;
-    if (tow_ptx_is_text(parser, "generic")) {
-        tow_ptx_advance(parser);
-        int error = tow_ptx_expect(parser, '(');
-        if (error == 0) {
-            error = put_reloc(parser, var, offset, bytes, 0);
-        }
-        if (error == 0) {
-            error = tow_ptx_expect(parser, ')');
-        }
-        if (error == 0 && (tow_ptx_is_punct(parser, '+') || tow_ptx_is_punct(parser, '-'))) {
-            error = tow_ptx_parse_constant(parser, &var->relocs->addend);
-        }
-        return error;
+    tow_ptx_advance(parser);
+    int error = tow_ptx_expect(parser, '(');
+    if (error == 0) {
+        error = put_reloc(parser, var, offset, bytes, mask);
     }
-    if (token->kind == TOK_WORD) {
-        return put_reloc(parser, var, offset, bytes, 0);
-    }
-    if (tow_ptx_is_punct(parser, '-')) {
-        minus = true;
-        tow_ptx_advance(parser);
-    }
-    bool is_f32 = var->type == PT_F32, is_f64 = var->type == PT_F64;
+    return error != 0 ? error : tow_ptx_expect(parser, ')');
+}
+
+/* The bits of the number that is the next token, as a variable of this type has them; false: it is
+ * none. `ret_mask`: those of an integer as it was written. */
+static bool scalar_bits(const struct tow_ptx_token *token, bool minus, enum tow_ptx_type type,
+                        unsigned bytes, uint64_t *ret_bits, uint64_t *ret_mask)
+{
+    uint64_t bits;
+    float narrow;
+    double value;
+    *ret_mask = 0;
     if (token->kind == TOK_INT) {
         bits = minus ? 0 - token->bits : token->bits;
-        mask = bits;
-        if (is_f32 || is_f64) {
-            double value = (double)(int64_t)bits;
-            float narrow = (float)value;
-            memcpy(&bits, is_f64 ? (void *)&value : (void *)&narrow, is_f64 ? 8 : 4);
+        *ret_mask = bits;
+        if (type == PT_F32 || type == PT_F64) {
+            value = (double)(int64_t)bits;
+            narrow = (float)value;
+            memcpy(&bits, type == PT_F64 ? (void *)&value : (void *)&narrow,
+                   type == PT_F64 ? 8 : 4);
         }
     } else if (token->kind == TOK_FLOAT32) {
         bits = token->bits ^ (minus ? 0x80000000u : 0);
-        if (is_f64) {
-            float narrow;
+        if (type == PT_F64) {
             memcpy(&narrow, &bits, 4);
-            double value = narrow;
+            value = narrow;
             memcpy(&bits, &value, 8);
         }
     } else if (token->kind == TOK_FLOAT) {
         bits = token->bits ^ (minus ? 1ull << 63 : 0);
         if (bytes == 4) {
-            double value;
             memcpy(&value, &bits, 8);
-            float narrow = (float)value;
+            narrow = (float)value;
             bits = 0;
             memcpy(&bits, &narrow, 4);
         }
     } else {
+        return false;
+    }
+    *ret_bits = bits;
+    return true;
+}
+
+/* One scalar of an initial value. */
+static int put_scalar(struct tow_ptx_parser *parser, struct tow_ptx_var *var, uint64_t offset,
+                      unsigned bytes)
+{
+    uint64_t bits, mask;
+    if (tow_ptx_is_text(parser, "generic")) {
+        int error = put_generic(parser, var, offset, bytes, 0);
+        if (error == 0 && (tow_ptx_is_punct(parser, '+') || tow_ptx_is_punct(parser, '-'))) {
+            error = tow_ptx_parse_constant(parser, &var->relocs->addend);
+        }
+        return error;
+    }
+    if (parser->token.kind == TOK_WORD) {
+        return put_reloc(parser, var, offset, bytes, 0);
+    }
+    bool minus = tow_ptx_accept(parser, '-');
+    if (!scalar_bits(&parser->token, minus, var->type, bytes, &bits, &mask)) {
         return tow_ptx_unexpected(parser, "a value");
     }
     tow_ptx_advance(parser);
     if (tow_ptx_accept(parser, '(')) { /* 0xff00(symbol): one byte of an address */
-        int error;
-        if (tow_ptx_is_text(parser, "generic")) {
-            tow_ptx_advance(parser);
-            if ((error = tow_ptx_expect(parser, '(')) ||
-                (error = put_reloc(parser, var, offset, bytes, mask)) ||
-                (error = tow_ptx_expect(parser, ')'))) {
-                return error;
-            }
-        } else if ((error = put_reloc(parser, var, offset, bytes, mask))) {
-            return error;
-        }
-        return tow_ptx_expect(parser, ')');
+        int error = tow_ptx_is_text(parser, "generic")
+                        ? put_generic(parser, var, offset, bytes, mask)
+                        : put_reloc(parser, var, offset, bytes, mask);
+        return error != 0 ? error : tow_ptx_expect(parser, ')');
     }
     memcpy(var->init + offset, &bits, bytes < 8 ? bytes : 8);
     return 0;
