@@ -40,6 +40,7 @@ extern const struct tow_command tow_command_devices;
 extern const struct tow_command tow_command_status;
 extern const struct tow_command tow_command_top;
 extern const struct tow_command tow_command_end;
+extern const struct tow_command tow_command_usage;
 extern const struct tow_command tow_command_trust;
 extern const struct tow_command tow_command_cdi;
 extern const struct tow_command tow_command_bench;

@@ -203,6 +203,11 @@ static const struct option_entry entries[] = {
     {"user", 0, KIND_TEXT, 0, AT(user), 0, "USER",
      "Where the server is root: the user of the process that hears clients, by name or number\n"
      "(1879048191, which nobody has; root: it keeps root's, and what rights the server has)."},
+    {"usage-file", 0, KIND_TEXT, 0, AT(usage_file), 0, "FILE",
+     "Where a line of JSON is written for each session that has ended, for `towline usage` "
+     "(none)."},
+    {"usage-size", 0, KIND_SIZE, 0, AT(usage_size), UINT64_C(1) << 30, "SIZE",
+     "How large that file grows; then FILE.1 gets what is in it (8M; 0: any size)."},
     {"log", 0, KIND_TEXT, FOR_WORKER, AT(log), 0, "SPEC",
      "What to log, as TOWLINE_LOG: warn, info, server=debug ... (info)."},
     {"log-format", 0, KIND_TEXT, FOR_WORKER, AT(log_format), 0, "text|json",
@@ -274,6 +279,7 @@ void tows_config_defaults(struct tows_config *config)
     config->lanes = 7;
     config->session_threads = 512;
     config->priority = TOW_CONFIG_NORMAL;
+    config->usage_size = UINT64_C(8) << 20;
     config->wait = 86400;
     config->overcommit = 1;
     config->context_memory = TOW_CONFIG_UNSAID;
@@ -744,11 +750,14 @@ bool tows_config_keep(struct tows_config *config, const struct tows_config *runn
                  memcmp(config->listen, running->listen, sizeof config->listen) != 0 ||
                  config->socket_mode != running->socket_mode || config->walls != running->walls ||
                  strcmp(config->user, running->user) != 0 ||
-                 strcmp(config->http, running->http) != 0;
+                 strcmp(config->http, running->http) != 0 ||
+                 strcmp(config->usage_file, running->usage_file) != 0;
     memcpy(config->listen, running->listen, sizeof config->listen);
     config->listen_count = running->listen_count;
     config->socket_mode = running->socket_mode;
     snprintf(config->user, sizeof config->user, "%s", running->user);
+    snprintf(config->usage_file, sizeof config->usage_file, "%s", running->usage_file);
+    config->usage_size = running->usage_size;
     snprintf(config->http, sizeof config->http, "%s", running->http);
     config->tls = running->tls;
     config->walls = running->walls;               /* which rights there are was decided by it */

@@ -103,6 +103,8 @@ struct tows_config {
     uint64_t walls;        /* 1: workers give up rights, see walls.h */
     struct tows_config_range tenant_users; /* of which each tenant's workers get one */
     char user[TOW_CONFIG_TEXT_MAX]; /* whose the listener is where root starts it; "": nobody's */
+    char usage_file[TOW_CONFIG_TEXT_MAX]; /* of ended sessions; "": none */
+    uint64_t usage_size;                  /* bytes; 0: it grows */
     char log[TOW_CONFIG_TEXT_MAX];
     char log_format[TOW_CONFIG_TEXT_MAX]; /* "": text, or as TOWLINE_LOG_FORMAT says */
     unsigned class_count;                 /* of the file alone */

@@ -426,12 +426,16 @@ static int server_begin(struct tows_server *server, int *ret_code, char *why, si
     struct tows_config *config = &server->config;
     struct tows_cgroups groups = {.on = false};
     struct tows_split split = {.on = false};
+    struct tows_records records = {.fd = -1, .older = -1};
     int line = -1, folder = -1;
     int error = tows_split_choose(config, &split, why, why_size);
     if (error == 0) {
         tows_walls_choose_users(config);
         tows_cgroups_open(&groups, config, server->groups_said, sizeof server->groups_said);
         error = tows_listen_start(config, server->listeners, &server->listener_count);
+    }
+    if (error == 0) {
+        error = tows_records_open(&records, config, why, why_size); /* while it may */
     }
     if (error == 0) {
         error = tows_web_host_listen(config, &server->http, why, why_size);
@@ -453,6 +457,7 @@ static int server_begin(struct tows_server *server, int *ret_code, char *why, si
         return error;
     }
     tows_worker_pool_init(&server->pool, config);
+    server->pool.records = records;
     if (line < 0) {
         server->pool.starter.groups = groups;
         return error;
@@ -526,6 +531,7 @@ int tows_listener_main(const struct tows_config *config, int argc, char **argv)
     tows_door_fini(&server.door);
     tows_queue_fini(&server.queue);
     tows_worker_pool_fini(&server.pool, "it is being shut down");
+    tows_records_close(&server.pool.records);
     tows_gauge_stop(&server.gauge);
     tows_shaker_stop(&server.shaker);
     tows_web_host_stop(&server.web);

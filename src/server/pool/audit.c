@@ -13,7 +13,7 @@
 #include "server/worker/worker_msg.h"
 
 /* What the listener has decided comes before what the process says. */
-static void audit_end(const struct tows_worker *worker, int status, char *ret_text, size_t size)
+void tows_audit_end(const struct tows_worker *worker, int status, char *ret_text, size_t size)
 {
     if (worker->why[0] != '\0') {
         snprintf(ret_text, size, "the server ended it: %s", worker->why);
@@ -37,7 +37,7 @@ static void audit_end(const struct tows_worker *worker, int status, char *ret_te
 
 void tows_audit_tell(const struct tows_worker *worker, int status)
 {
-    char tenant[TOW_WHO_TEXT_MAX], began[TOW_LOG_STAMP_MAX], end[sizeof worker->why + 64];
+    char tenant[TOW_WHO_TEXT_MAX], began[TOW_LOG_STAMP_MAX], end[TOW_AUDIT_END_MAX];
     const char *class = worker->who.class[0] != '\0' ? worker->who.class : "-";
     double seconds = (double)(tow_time_now_ns() - worker->since_ns) / (double)TOW_TIME_S;
     const struct tows_session_stats *stats = worker->stats;
@@ -48,7 +48,7 @@ void tows_audit_tell(const struct tows_worker *worker, int status)
         memcpy(program, stats->client, sizeof stats->client);
     }
     tow_log_stamp(worker->began_ns, began);
-    audit_end(worker, status, end, sizeof end);
+    tows_audit_end(worker, status, end, sizeof end);
     const struct tow_log_field fields[] = {
         {.name = "class", .text = worker->who.class},
         {.name = "began", .text = began},

@@ -34,6 +34,7 @@ void tows_worker_pool_init(struct tows_worker_pool *pool, const struct tows_conf
     memset(pool, 0, sizeof *pool);
     pool->config = config;
     pool->next_session = 1;
+    pool->records.fd = pool->records.older = -1;
     tows_cache_writer_init(&pool->writer, config);
     tows_starter_init(&pool->starter, config);
     /* What sessions export is all here. Workers keep what they were given: not every library of a
@@ -516,7 +517,7 @@ void tows_pool_totals_add(struct tows_pool_totals *totals, const struct tows_wor
     totals->bytes_out += stats->bytes_out;
 }
 
-static void tell_end(const struct tows_worker *worker, int status)
+static void tell_end(struct tows_worker_pool *pool, const struct tows_worker *worker, int status)
 {
     char tenant[TOW_WHO_TEXT_MAX];
     struct tow_log_about about = tows_worker_about(worker, tenant);
@@ -538,6 +539,7 @@ static void tell_end(const struct tows_worker *worker, int status)
     }
     if (worker->state == TOW_WORKER_BUSY) {
         tows_audit_tell(worker, status);
+        tows_records_tell(&pool->records, worker, status);
     }
 }
 
@@ -587,7 +589,7 @@ int tows_worker_pool_reap(struct tows_worker_pool *pool, char ret_key[TOW_WORKER
             failed = 1;
         }
         pool_judge(pool, worker, ended.full);
-        tell_end(worker, status);
+        tell_end(pool, worker, status);
         if (worker->state == TOW_WORKER_BUSY) {
             tows_pool_totals_add(&pool->ended, worker);
         }
@@ -704,6 +706,7 @@ void tows_worker_pool_fini(struct tows_worker_pool *pool, const char *why)
         pool->workers = worker->next;
         if (worker->state == TOW_WORKER_BUSY) {
             tows_audit_tell(worker, TOW_AUDIT_STAYS);
+            tows_records_tell(&pool->records, worker, TOW_AUDIT_STAYS);
         }
         worker_free(pool, worker);
     }

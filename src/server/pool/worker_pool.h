@@ -17,6 +17,7 @@
 #include "server/pool/cache_writer.h"
 #include "server/pool/export_registry.h"
 #include "server/pool/handle_registry.h"
+#include "server/pool/records.h"
 #include "server/pool/refusals.h"
 #include "server/pool/starter.h"
 #include "server/pool/usage.h"
@@ -62,9 +63,10 @@ struct tows_worker {
     unsigned refusals;  /* how many of them were heard */
     char peer[128];
     char transport[16];
-    int64_t since_ns; /* of the state */
-    int64_t began_ns; /* BUSY: when the session began, since 1970 */
-    int64_t end_ns;   /* BUSY: it was told to end, and is ended then; 0: it was not */
+    int64_t since_ns;  /* of the state */
+    int64_t began_ns;  /* BUSY: when the session began, since 1970 */
+    int64_t waited_ns; /* BUSY: how long its program was at the door before */
+    int64_t end_ns;    /* BUSY: it was told to end, and is ended then; 0: it was not */
     struct tows_usage usage;
     struct tow_grant grant; /* BUSY, over tls: what its client's lines are made with */
     bool granted;           /* it has one */
@@ -88,6 +90,7 @@ struct tows_worker_pool {
     struct tows_export_registry exports; /* what sessions have exported for each other */
     struct tows_handle_registry handles; /* of cuIpc, that they have made */
     struct tows_cache_writer writer;     /* of the cache of code */
+    struct tows_records records;         /* of ended sessions */
     struct tows_refusals refusals;       /* which system calls the log has named */
     struct tows_starter starter;         /* of their processes */
     bool opened; /* some worker has opened its backend: the texts below hold */
