@@ -46,14 +46,16 @@ struct cdi_plan {
     unsigned variable_count;
 };
 
-/* Files that a program reads by a variable, and where a container has them. */
+/* Files that a program reads by a variable, and where a container has them. No program uses one
+ * with a secret that others can read. */
 static const struct {
     const char *variable, *inside;
+    bool secret;
 } cdi_files[] = {
-    {"TOWLINE_TOKEN_FILE", CDI_SETTINGS "/token"},
-    {"TOWLINE_TLS_CA", CDI_SETTINGS "/ca.pem"},
-    {"TOWLINE_TLS_CERT", CDI_SETTINGS "/client.pem"},
-    {"TOWLINE_TLS_KEY", CDI_SETTINGS "/client.key"},
+    {"TOWLINE_TOKEN_FILE", CDI_SETTINGS "/token", true},
+    {"TOWLINE_TLS_CA", CDI_SETTINGS "/ca.pem", false},
+    {"TOWLINE_TLS_CERT", CDI_SETTINGS "/client.pem", false},
+    {"TOWLINE_TLS_KEY", CDI_SETTINGS "/client.key", true},
 };
 
 /* ---- what is mounted ---- */
@@ -111,6 +113,7 @@ static int cdi_add_socket(struct cdi_plan *plan, const char *path)
 static int cdi_add_keys(struct cdi_plan *plan, const char *address)
 {
     char path[PATH_MAX], why[TOW_WHY_MAX];
+    struct stat status;
     const char *authorities = getenv("TOWLINE_TLS_CA");
     if (authorities != NULL && authorities[0] != '\0') {
         return 0; /* certificates decide */
@@ -119,6 +122,12 @@ static int cdi_add_keys(struct cdi_plan *plan, const char *address)
     if (error < 0) {
         tow_cli_say("%s", why);
         return error;
+    }
+    if (stat(path, &status) == 0 && (status.st_mode & S_IROTH) == 0) {
+        tow_cli_tell("only programs of the user with number %u can read %s in a container; for "
+                     "others put the line of %s into " TOW_KNOWN_SERVERS_MACHINE
+                     " (mode 0644), and write this file again",
+                     (unsigned)status.st_uid, path, address);
     }
     return cdi_mount(plan, path, TOW_KNOWN_SERVERS_MACHINE);
 }
@@ -181,13 +190,25 @@ static int cdi_add_servers(struct cdi_plan *plan)
     return error;
 }
 
+static int cdi_check_secret(const char *path)
+{
+    struct stat status;
+    if (stat(path, &status) == 0 && (status.st_mode & 077) != 0) {
+        tow_cli_say("others can read %s, and programs do not use it then; run chmod 600 %s", path,
+                    path);
+        return -EPERM;
+    }
+    return 0;
+}
+
 static int cdi_add_files(struct cdi_plan *plan)
 {
     int error = 0;
     for (unsigned i = 0; i < sizeof cdi_files / sizeof *cdi_files && error == 0; i++) {
         const char *path = getenv(cdi_files[i].variable);
         if (path != NULL && path[0] != '\0') {
-            error = cdi_mount(plan, path, cdi_files[i].inside);
+            error = cdi_files[i].secret ? cdi_check_secret(path) : 0;
+            error = error < 0 ? error : cdi_mount(plan, path, cdi_files[i].inside);
             snprintf(plan->values[plan->variable_count], PATH_MAX, "%s", cdi_files[i].inside);
             plan->variables[plan->variable_count++] = cdi_files[i].variable;
         }
@@ -271,6 +292,20 @@ static int cdi_write(const struct cdi_plan *plan, struct tow_buf *text)
     return error < 0 ? error : tow_buf_append(text, "\n", 1);
 }
 
+/* Whether podman, docker and containerd read it where it is. */
+static bool cdi_is_looked_for(const char *output)
+{
+    static const char *const folders[] = {"/etc/cdi/", "/run/cdi/", "/var/run/cdi/"};
+    char path[PATH_MAX];
+    for (unsigned i = 0; realpath(output, path) != NULL && i < sizeof folders / sizeof *folders;
+         i++) {
+        if (cdi_behind(path, folders[i]) != NULL) {
+            return true;
+        }
+    }
+    return false;
+}
+
 static int cdi_put(const struct cdi_plan *plan, const struct tow_buf *text)
 {
     const char *output = plan->order->output;
@@ -285,9 +320,10 @@ static int cdi_put(const struct cdi_plan *plan, const struct tow_buf *text)
         tow_cli_say("%s cannot be written: %s", output, strerror(-error));
         return error;
     }
-    printf("Written to %s. A container gets the GPUs of %s by\n"
+    printf("Written to %s. %s container gets the GPUs of %s by\n"
            "  podman run --device " CDI_KIND "=%s IMAGE PROGRAM\n",
-           output, plan->servers, plan->order->name);
+           output, cdi_is_looked_for(output) ? "A" : "Once it lies in /etc/cdi, a", plan->servers,
+           plan->order->name);
     return 0;
 }
 

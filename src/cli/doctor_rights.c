@@ -122,7 +122,8 @@ static void rights_judge_jax(struct tow_doctor *doctor)
     }
     tow_doctor_say(doctor, TOW_DOCTOR_HINT, "jax",
                    "JAX looks for no GPU here and takes the CPU: there is no /dev/nvidiactl");
-    tow_doctor_mend(doctor, "sudo touch /dev/nvidiactl");
+    tow_doctor_mend(doctor, "sudo touch /dev/nvidiactl; in a container: docker run -v "
+                            "/dev/null:/dev/nvidiactl");
 }
 
 void tow_doctor_rights(struct tow_doctor *doctor)

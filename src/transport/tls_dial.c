@@ -327,7 +327,18 @@ int tow_tls_known(const char *address, char *ret_path, char *ret_why, size_t siz
         return -EINVAL;
     }
     int error = tls_name(address + length, &server, ret_why, size);
-    return error < 0 ? error : tls_look(&server, ret_path, ret_why, size);
+    if (error == 0) {
+        error = tls_look(&server, ret_path, ret_why, size);
+    }
+    struct tow_tls_print other;
+    char unused[TOW_WHY_MAX];
+    if (error == 0 &&
+        tow_known_servers_find(TOW_KNOWN_SERVERS_MACHINE, server.name, &other, unused,
+                               sizeof unused) == 0 &&
+        memcmp(&other, &server.pin, sizeof other) == 0) {
+        memcpy(ret_path, TOW_KNOWN_SERVERS_MACHINE, sizeof TOW_KNOWN_SERVERS_MACHINE);
+    }
+    return error;
 }
 
 int tow_tls_ask_print(const char *address, int64_t deadline_ns, char *ret_why, size_t size,

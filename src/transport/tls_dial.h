@@ -11,8 +11,8 @@
 int tow_tls_ask_print(const char *address, int64_t deadline_ns, char *ret_why, size_t size,
                       char *ret_name, struct tow_tls_print *ret_print);
 
-/* Which file has the key of the server at this address (`ret_path` has PATH_MAX bytes); nobody is
- * asked. -ENOENT: none. With a sentence. */
+/* Which file has the key of the server at this address (`ret_path` has PATH_MAX bytes): the
+ * machine's if that has it, too. Nobody is asked. -ENOENT: none. With a sentence. */
 int tow_tls_known(const char *address, char *ret_path, char *ret_why, size_t size);
 
 #endif

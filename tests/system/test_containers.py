@@ -42,6 +42,7 @@ def a_container_is_given_what_the_server_needs():
     with tempfile.TemporaryDirectory() as folder:
         token = pathlib.Path(folder, "token")
         token.write_text("no token\n")
+        token.chmod(0o600)
         done = cdi("-s", "gpuhost", TOWLINE_TOKEN_FILE=str(token))
         name, variables, files = device(done)
         t.equal((name, done.stderr), ("all", ""), "the device, and what is said")
@@ -59,8 +60,52 @@ def a_container_is_given_what_the_server_needs():
                 ("/etc/towline/ca.pem", os.path.realpath(authority), False), "certificates in place of keys")
         target = pathlib.Path(folder, "new", "towline.json")
         said = cdi("-s", "gpuhost", "--name", "lab.1", "--output", target).stdout
-        t.check("podman run --device towline/gpu=lab.1 IMAGE PROGRAM" in said, said)
+        t.check("podman run --device towline/gpu=lab.1 IMAGE PROGRAM" in said and "Once it lies in /etc/cdi, a container" in said, said)
         t.equal((json.loads(target.read_text())["devices"][0]["name"], target.stat().st_mode & 0o777), ("lab.1", 0o644), "the file")
+
+
+# With /etc/towline and /etc/cdi of its own.
+OTHER_ETC = """
+mount -t tmpfs tmpfs /run && mkdir /run/new /run/work && mount -t overlay -o lowerdir=/etc,upperdir=/run/new,workdir=/run/work overlay /etc &&
+install -Dm644 "$1" /etc/towline/known_servers && shift && exec "$@"
+"""
+
+
+@t.test(trees=("plain", "asan"))
+def keys_of_the_machine_are_given_before_those_of_a_user():
+    """Only its owner can read a user's, also in a container."""
+    with tempfile.TemporaryDirectory() as folder:
+        own = pathlib.Path(folder, "towline", "known_servers")
+        own.parent.mkdir()
+        own.write_text(f"gpuhost:4838 sha256:{'5a' * 32}\n")
+        own.chmod(0o600)
+        settings = {"HOME": folder, "XDG_CONFIG_HOME": folder}
+        done = cdi("-s", "tls://gpuhost:4838", **settings)
+        t.equal(device(done)[2][KEYS], str(own), "the user's")
+        t.check(f"the user with number {os.getuid()} can read {own} in a container; for others put the line" in done.stderr, done.stderr)
+        elsewhere = ["unshare", "-m", "sh", "-c", OTHER_ETC, "sh"]
+        if os.getuid() != 0 or t.run([*elsewhere, own, "true"]).returncode != 0:
+            raise t.Skip("nobody may change /etc for himself here")
+        words = [t.TOWLINE, "cdi", "-s", "tls://gpuhost:4838"]
+        done = t.run([*elsewhere, own, *words], env=t.clean_environment(**settings))
+        t.equal((device(done)[2][KEYS], done.stderr), (KEYS, ""), "the machine's")
+        done = t.run([*elsewhere, own, *words, "-o", "/etc/cdi/all.json"], env=t.clean_environment(**settings))
+        t.check("/etc/cdi/all.json. A container gets" in done.stdout, f"{done.stdout}{done.stderr}")
+        other = pathlib.Path(folder, "other")
+        other.write_text(f"gpuhost:4838 sha256:{'00' * 32}\n")
+        done = t.run([*elsewhere, other, *words], env=t.clean_environment(**settings))
+        t.equal(device(done)[2][KEYS], str(own), "the user's, where the machine's is another key")
+
+
+@t.test(trees=("plain", "asan"))
+def a_secret_that_others_can_read_is_not_given():
+    with tempfile.TemporaryDirectory() as folder:
+        secret = pathlib.Path(folder, "secret")
+        secret.write_text("")
+        secret.chmod(0o640)
+        for variable in ("TOWLINE_TOKEN_FILE", "TOWLINE_TLS_KEY"):
+            done = cdi("-s", "gpuhost", code=1, **{variable: str(secret)})
+            t.check(f"others can read {secret}, and programs do not use it then; run chmod 600 {secret}" in done.stderr, done.stderr)
 
 
 @t.test(trees=("plain", "asan"))
