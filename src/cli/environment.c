@@ -38,6 +38,7 @@ static const struct variable variables[] = {
     {"TOWLINE_LOG_FORMAT", KIND_WORD, "text json", "text or json", true},
     {"TOWLINE_LOG_FILE", KIND_FILE, NULL, NULL},
     {"TOWLINE_TRACE", KIND_FILE, NULL, NULL},
+    {"TOWLINE_TRACE_ERRORS", KIND_WORD, "0 1", "1 or 0"},
     {"TOWLINE_STATS", KIND_FILE, NULL, NULL},
     {"TOWLINE_TRANSPORT", KIND_WORD, "auto unix shm", "auto, unix or shm"},
     {"TOWLINE_GPU_MEMORY", KIND_SIZE, NULL, "a size, for example 8G"},
@@ -88,10 +89,13 @@ static bool environment_understands(const struct variable *variable, const char 
     }
 }
 
-/* 0, or -errno: whether a file of that name can be written, or made. */
-static int environment_can_write(const char *path)
+/* 0, or -errno: whether a file of that name can be written, or made; `%p` is a process's number. */
+static int environment_can_write(const char *text)
 {
-    char folder[PATH_MAX];
+    char folder[PATH_MAX], path[PATH_MAX];
+    const char *mark = strstr(text, "%p");
+    snprintf(path, sizeof path, "%.*s%s", mark != NULL ? (int)(mark - text) : (int)strlen(text),
+             text, mark != NULL ? mark + 1 : "");
     if (strcmp(path, "-") == 0 || access(path, W_OK) == 0) {
         return 0;
     }

@@ -68,7 +68,7 @@ call("cuMemFree_v2", at)
 call("cuMemFree_v2", at)
 """
 
-LINE = re.compile(r"(\d+) (\w+)\((.*)\) = (\d+) (?:(CUDA_ERROR_\w+) )?\d+\.\dus")
+LINE = re.compile(r"(\d+) (?:[01]\d|2[0-3]):[0-5]\d:[0-5]\d\.\d{6} (\w+)\((.*)\) = (\d+) (?:(CUDA_ERROR_\w+) )?\d+\.\dus")
 
 
 def observe(server, body, kind="unix", **env):
@@ -132,11 +132,47 @@ def a_trace_is_readable():
                        rf"cuMemcpyHtoD_v2\(dstDevice={at[1]}, srcHost=0x\w+, ByteCount=1048576\) = 0 ",
                        r'name="no \\x22such\\x22\\x0a"\) = 500 CUDA_ERROR_NOT_FOUND ',
                        r'name="(\\x[89a-f][0-9a-f])+\S*\.\.\.\) = 500 ',  # longer than a line: its result is still there
-                       rf"cuLaunchKernel\(f={function[1]}, gridDimX=3, gridDimY=2, gridDimZ=1, blockDimX=32, .*\) = 0 ",
+                       rf'cuLaunchKernel\(f={function[1]} "nothing", gridDimX=3, gridDimY=2, gridDimZ=1, blockDimX=32, .*\) = 0 ',
                        r"cuLaunchKernel\(.*, blockDimX=320000, .*\) = 1 ",
                        rf"cuMemsetD8Async\(dstDevice={at[1]}, uc=1, N=4096, hStream=0\) = 0 ",
                        r"cuTexRefCreate\(pTexRef=->\?\) = 801 CUDA_ERROR_NOT_SUPPORTED "):
             t.check(re.search(wanted, text), f"{wanted} is not in the trace:\n{text}")
+
+
+@t.test()
+def a_trace_begins_anew_for_each_process():
+    """%p is the process's number; without it the next one's calls take the place of the last one's."""
+    with t.Server() as server, tempfile.TemporaryDirectory(prefix="tow") as folder:
+        program = [sys.executable, "-c", BEGIN + CONTEXT + "import os; print(os.getpid())"]
+        for name, files in (("trace", lambda pid: {"trace"}), ("%p-of.%p", lambda pid: {f"{pid}-of.{pid}", "trace"})):
+            for _ in range(2):
+                done = t.towline_run(server.address(), program, preload=True, env={"TOWLINE_TRACE": f"{folder}/{name}"})
+                t.equal(done.returncode, 0, done.stderr)
+                wanted = files(int(done.stdout))
+                found = {path.name: path.read_text().splitlines() for path in pathlib.Path(folder).iterdir()}
+                t.check(wanted <= set(found), f"{wanted} are not all in {sorted(found)}")
+                t.equal({name: len(lines) for name, lines in found.items() if name in wanted}, dict.fromkeys(wanted, 3), "lines")
+        t.equal(len(found), 3, "files")
+
+
+@t.test()
+def a_trace_of_errors_alone():
+    with t.Server() as server:
+        made, trace, _, _ = observe(server, MIXED + """
+event, stream = pointer(), pointer()
+call("cuEventQuery", None)
+""", TOWLINE_TRACE_ERRORS="1")
+        t.equal([f"{m[2]} {m[4]}" for m in map(understood, trace)], [line for line in made if not line.endswith(" 0")], "calls that fail")
+        t.check(len(trace) > 5, trace)
+
+
+@t.test()
+def a_trace_says_when_calls_began():
+    with t.Server() as server:
+        _, trace, _, _ = observe(server, CONTEXT + "import time\ncall('cuCtxSynchronize'); time.sleep(0.3); call('cuCtxSynchronize')")
+        seconds = [int(h) * 3600 + int(m) * 60 + float(s) for h, m, s in (line.split()[1].split(":") for line in trace)]
+        t.check(0.3 <= (seconds[-1] - seconds[-2]) % 86400 < 20, f"between the last two of {trace}")
+        t.check(all((b - a) % 86400 < 20 for a, b in zip(seconds, seconds[1:])), f"they come in order: {trace}")
 
 
 THREADS = CONTEXT + """

@@ -300,6 +300,8 @@ def trace_parameter(model, p, w):
     k, what = model.klass(p.base), f'"{p.name}"'
     if "cstr" in p.words:
         w.call("towc_trace_text", "&t", what, p.name)
+    elif p.stars == 0 and p.base in ("CUfunction", "CUkernel"):
+        w.call("towc_trace_kernel", "&t", what, p.name)
     elif p.stars == 0 and k == "f32":
         w.call("towc_trace_float", "&t", what, f"(double){p.name}")
     elif p.stars == 0 and (k in ("u32", "device") or k == "u64" and "ptr" not in p.ctype):

@@ -4,6 +4,7 @@
 
 #include <fcntl.h>
 #include <inttypes.h>
+#include <limits.h>
 #include <pthread.h>
 #include <stdarg.h>
 #include <stdatomic.h>
@@ -18,6 +19,7 @@
 #include "base/json_write.h"
 #include "base/log.h"
 #include "base/thread.h"
+#include "client/code/code.h"
 #include "client/session/state.h"
 #include "client/link/link.h"
 #include "client/session/thread.h"
@@ -40,7 +42,9 @@ static _Atomic uint64_t nanoseconds[TOW_FN_LIMIT];
 static const char *stats_path, *trace_path; /* borrowed from the environment, read once at load */
 static pthread_once_t trace_once = PTHREAD_ONCE_INIT;
 static int trace_fd = -1;
+static bool trace_errors;    /* only calls that fail */
 enum { TRACE_RESULT = 128 }; /* what long arguments leave of a line for the result */
+static __thread int64_t began_ns __attribute__((tls_model("initial-exec")));
 static __thread int64_t took_ns __attribute__((tls_model("initial-exec")));
 
 /* Only looks at the environment: files are opened when there is something to write. */
@@ -50,7 +54,24 @@ __attribute__((constructor)) static void observe_look(void)
     trace_path = getenv("TOWLINE_TRACE");
     stats_path = stats_path != NULL && stats_path[0] != '\0' ? stats_path : NULL;
     trace_path = trace_path != NULL && trace_path[0] != '\0' ? trace_path : NULL;
+    const char *errors = getenv("TOWLINE_TRACE_ERRORS");
+    trace_errors = errors != NULL && errors[0] != '\0' && strcmp(errors, "0") != 0;
     towc_observed = stats_path != NULL || trace_path != NULL;
+}
+
+/* `%p` in the name of a file is the process's number. */
+static void observe_file(const char *text, char ret_path[PATH_MAX])
+{
+    size_t used = 0;
+    for (; *text != '\0' && used < PATH_MAX - 16; text++) {
+        if (text[0] == '%' && text[1] == 'p') {
+            used += (size_t)snprintf(ret_path + used, PATH_MAX - used, "%d", (int)getpid());
+            text++;
+        } else {
+            ret_path[used++] = *text;
+        }
+    }
+    ret_path[used] = '\0';
 }
 
 void towc_observe_begin(struct towc_observation *o, unsigned fn)
@@ -74,10 +95,13 @@ bool towc_observe_end(struct towc_observation *o, CUresult result)
     } else if (self != NULL && self->sent != o->sent) {
         kind = KIND_ASYNC;
     }
-    took_ns = tow_time_now_ns() - (int64_t)o->begin_ns;
+    began_ns = (int64_t)o->begin_ns;
+    took_ns = tow_time_now_ns() - began_ns;
     atomic_fetch_add_explicit(&counts[o->fn][kind], 1, memory_order_relaxed);
     atomic_fetch_add_explicit(&nanoseconds[o->fn], (uint64_t)took_ns, memory_order_relaxed);
-    return trace_path != NULL;
+    /* "Not ready" is an answer. */
+    bool fails = result != CUDA_SUCCESS && result != CUDA_ERROR_NOT_READY;
+    return trace_path != NULL && (fails || !trace_errors);
 }
 
 /* ---- statistics ---- */
@@ -142,7 +166,9 @@ static void write_stats(void)
         if (strcmp(stats_path, "-") == 0) {
             error = tow_file_write_all(STDERR_FILENO, text.data, text.size);
         } else {
-            error = tow_file_write_atomic(stats_path, text.data, text.size, 0644);
+            char path[PATH_MAX];
+            observe_file(stats_path, path);
+            error = tow_file_write_atomic(path, text.data, text.size, 0644);
         }
     }
     if (error < 0) {
@@ -167,9 +193,11 @@ static void open_trace(void)
         trace_fd = STDERR_FILENO;
         return;
     }
-    trace_fd = open(trace_path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
+    char path[PATH_MAX];
+    observe_file(trace_path, path);
+    trace_fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_APPEND | O_CLOEXEC, 0644);
     if (trace_fd < 0) {
-        tow_log(TOW_AREA_CLIENT, TOW_LOG_ERROR, "the trace %s cannot be written: %m", trace_path);
+        tow_log(TOW_AREA_CLIENT, TOW_LOG_ERROR, "the trace %s cannot be written: %m", path);
     }
 }
 
@@ -194,7 +222,12 @@ void towc_trace_begin(struct towc_trace *t, unsigned fn)
     t->length = 0;
     t->limit = sizeof t->line - TRACE_RESULT;
     t->args = 0;
-    observe_add(t, "%d %s(", tow_thread_id(), info != NULL ? info->name : "?");
+    /* When it began, by the clock that logs have. */
+    int64_t us = (tow_time_real_ns() - (tow_time_now_ns() - began_ns)) / TOW_TIME_US;
+    int64_t s = us / 1000000 % 86400;
+    observe_add(t, "%d %02d:%02d:%02d.%06d %s(", tow_thread_id(), (int)(s / 3600),
+                (int)(s / 60 % 60), (int)(s % 60), (int)(us % 1000000),
+                info != NULL ? info->name : "?");
 }
 
 static void observe_name(struct towc_trace *t, const char *text)
@@ -220,6 +253,14 @@ void towc_trace_float(struct towc_trace *t, const char *arg, double value)
     observe_add(t, "%g", value);
 }
 
+static void observe_text(struct towc_trace *t, const char *text)
+{
+    for (size_t i = 0; text[i] != '\0' && i < 256; i++) {
+        unsigned char c = (unsigned char)text[i];
+        observe_add(t, c < ' ' || c == '"' || c == '\\' || c >= 127 ? "\\x%02x" : "%c", c);
+    }
+}
+
 void towc_trace_text(struct towc_trace *t, const char *arg, const char *text)
 {
     observe_name(t, arg);
@@ -228,11 +269,20 @@ void towc_trace_text(struct towc_trace *t, const char *arg, const char *text)
         return;
     }
     observe_add(t, "\"");
-    for (size_t i = 0; text[i] != '\0' && i < 256; i++) {
-        unsigned char c = (unsigned char)text[i];
-        observe_add(t, c < ' ' || c == '"' || c == '\\' || c >= 127 ? "\\x%02x" : "%c", c);
-    }
+    observe_text(t, text);
     observe_add(t, "\"");
+}
+
+void towc_trace_kernel(struct towc_trace *t, const char *arg, const void *kernel)
+{
+    const struct towc_kernel *known = towc_kernel_find(kernel);
+    towc_trace_hex(t, arg, (uint64_t)(uintptr_t)kernel);
+    known = known != NULL && known->origin != NULL ? known->origin : known;
+    if (known != NULL && known->name != NULL) {
+        observe_add(t, " \"");
+        observe_text(t, known->name);
+        observe_add(t, "\"");
+    }
 }
 
 void towc_trace_record(struct towc_trace *t, const char *arg, const void *bytes, size_t size)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Watching calls: TOWLINE_TRACE=FILE writes each with arguments and result, TOWLINE_STATS=FILE
- * counts them. */
+/* Watching calls: TOWLINE_TRACE=FILE writes each with arguments and result (with
+ * TOWLINE_TRACE_ERRORS=1 those that fail), TOWLINE_STATS=FILE counts them. */
 #ifndef TOW_CLIENT_OBSERVE_H
 #define TOW_CLIENT_OBSERVE_H
 
@@ -39,6 +39,8 @@ void towc_trace_hex(struct towc_trace *t, const char *arg, uint64_t value);
 void towc_trace_float(struct towc_trace *t, const char *arg, double value);
 void towc_trace_text(struct towc_trace *t, const char *arg, const char *text);
 void towc_trace_record(struct towc_trace *t, const char *arg, const void *bytes, size_t size);
+/* A kernel by its handle, with its name where there is such a one. */
+void towc_trace_kernel(struct towc_trace *t, const char *arg, const void *kernel);
 /* An output: `pointer` as given, and its value if the call succeeded. */
 void towc_trace_out(struct towc_trace *t, const char *arg, const void *pointer, uint64_t value,
                     CUresult result);
