@@ -278,7 +278,7 @@ def the_runner_says_how_far_it_is_and_why_it_left_out_what():
 @t.test()
 def tests_that_wait_run_beside_the_others():
     with runner(module=TOGETHER) as run, tempfile.TemporaryDirectory(prefix="tow") as folder:
-        done = run("--jobs", "1", MEET=folder)  # two that compute, so that three more must run beside these
+        done = run("--jobs", "1", MEET=folder)  # three that compute, so that others must run beside these
         t.equal(done.stdout.splitlines()[-1], "6 passed, 0 failed", f"the last line of\n{done.stdout}")
 
 
