@@ -58,7 +58,7 @@ static const struct option_entry entries[] = {
     {"listen", 'l', KIND_LIST, 0, AT(listen), 0, "ADDRESS",
      "Where to listen; may be given several times: unix:///PATH (or /PATH), tcp://HOST:PORT\n"
      "(or HOST:PORT; tcp://0.0.0.0:4837 is every network this machine is on, and needs\n"
-     "--allow-anyone or --require-token), tls://HOST:PORT, encrypted. Without it: the default "
+     "--allow-anyone or --require-token), tls://HOST:PORT (encrypted). Without it: the default\n"
      "socket and tcp://127.0.0.1:4837."},
     {"device", 0, KIND_TEXT, FOR_WORKER, AT(device), 0, "cuda|soft|dry|PATH",
      "cuda: the machine's own driver. soft: the software GPU. dry: a GPU whose kernels\n"
@@ -81,7 +81,7 @@ static const struct option_entry entries[] = {
      "Workers kept ready, so that a program starts faster (1). On a real GPU each\n"
      "holds some hundred MiB of its memory."},
     {"max-sessions", 0, KIND_COUNT, 0, AT(max_sessions), 4096, "N",
-     "Programs served at once; more are refused with a sentence (256)."},
+     "Programs served at once; more wait in line, or are refused with a sentence (256)."},
     {"sessions-per-peer", 0, KIND_COUNT, 0, AT(sessions_per_peer), 4096, "N",
      "Programs served at once of one peer: of one user on a unix socket, of one address on a\n"
      "network (three quarters of max-sessions)."},
