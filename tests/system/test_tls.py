@@ -291,6 +291,25 @@ def a_wrong_token_is_refused():
 
 
 @t.test(60)
+def no_secret_is_in_a_log_a_trace_or_a_list_of_processes():
+    with encrypted("--log=debug") as server:
+        text, key = create(server), re.search(r"PRIVATE KEY-----\n(.{32})", (server.folder / "tls.pem").read_text())[1]
+        t.equal(trust(server).returncode, 0, "towline trust")
+        trace = server.folder / "trace"
+        with t.held(server, "leave", "tls", **home(server, text, TOWLINE_TRACE=str(trace), TOWLINE_LOG="debug")) as client:
+            lists = b""
+            for path in pathlib.Path("/proc").glob("[0-9]*/cmdline"):
+                with contextlib.suppress(OSError):  # it has just ended
+                    lists += path.read_bytes()
+            out, err = client.communicate(timeout=60 * t.SLOW)
+        t.check(b"towlined" in lists and "cuMemAlloc" in trace.read_text() and "session 1" in server.log() and err, f"all was written {err}")
+        for secret in (text.rsplit("-", 1)[1], key):
+            for where, found in (("lists of processes", lists.decode(errors="replace")), ("the server's log", server.log()),
+                                 ("a trace", trace.read_text()), ("the program's log", out + err)):
+                t.check(secret not in found, f"a secret is in {where}")
+
+
+@t.test(60)
 def who_does_not_speak_tls_is_told_so():
     with encrypted() as server:
         plain = address(server).replace("tls://", "tcp://")
