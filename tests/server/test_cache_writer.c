@@ -65,7 +65,7 @@ static int begin(uint64_t session, int seals, const uint8_t name[TOW_SHA256_SIZE
 {
     int pair[2], fd = made(seals);
     assert_int_equal(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair), 0);
-    int error = tows_cache_writer_store(&writer, session, name, fd, pair[1]);
+    int error = tows_cache_writer_store(&writer, session, "ann", name, fd, pair[1]);
     close(fd);
     close(pair[1]);
     *ret_answer = pair[0];
@@ -144,7 +144,7 @@ static void check_descriptors(int image_at, int answer_at)
     other[1] = raised(other[1]);
     assert_int_equal(dup2(fd, image_at), image_at);
     assert_int_equal(dup2(pair[1], answer_at), answer_at);
-    assert_int_equal(tows_cache_writer_store(&writer, 1, hash, image_at, answer_at), 0);
+    assert_int_equal(tows_cache_writer_store(&writer, 1, "ann", hash, image_at, answer_at), 0);
     const int given[] = {fd, pair[1], image_at, answer_at, other[1]};
     for (unsigned i = 0; i < sizeof given / sizeof *given; i++) {
         close(given[i]);
@@ -185,9 +185,9 @@ static void a_small_image_is_the_same_without_a_process(void **state)
     assert_int_equal(write(fd, image, 1000), 1000);
     assert_int_equal(fcntl(fd, F_ADD_SEALS, SEALS), 0);
     assert_int_equal(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair), 0);
-    assert_int_equal(tows_cache_writer_store(&writer, 1, hash, fd, pair[1]), 0);
+    assert_int_equal(tows_cache_writer_store(&writer, 1, "ann", hash, fd, pair[1]), 0);
     tow_sha256_of(image, 1000, hash);
-    assert_int_equal(tows_cache_writer_store(&writer, 1, hash, fd, pair[1]), 0);
+    assert_int_equal(tows_cache_writer_store(&writer, 1, "ann", hash, fd, pair[1]), 0);
     close(fd);
     assert_int_equal(answered(dup(pair[0])), -EBADMSG);
     assert_int_equal(answered(pair[0]), 0);
@@ -204,7 +204,7 @@ static void an_image_that_can_change_is_not_looked_at(void **state)
     assert_int_equal(begin(1, F_SEAL_GROW | F_SEAL_SHRINK, hash, &answer), -EINVAL);
     int pipes[2];
     assert_int_equal(pipe(pipes), 0);
-    assert_int_equal(tows_cache_writer_store(&writer, 1, hash, pipes[0], pipes[1]), -EINVAL);
+    assert_int_equal(tows_cache_writer_store(&writer, 1, "ann", hash, pipes[0], pipes[1]), -EINVAL);
     close(pipes[0]);
     close(pipes[1]);
 }

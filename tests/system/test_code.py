@@ -47,6 +47,17 @@ def image_travels_once():
         t.check(lookups["sync"] == 0 and lookups["async"] == 1, f"what is known was asked for again: {lookups}")
 
 
+@t.test(trees=C_TREES)
+def an_image_is_known_to_who_has_sent_it():
+    """Its hash alone is not enough: another tenant (an address, here) sends it once, too."""
+    program = code_program()
+    with t.Server() as server:
+        sent = [run_counted(server, [program, "large", "7"], server.address(kind))["bytes_out"] for kind in ("unix", "tcp", "tcp", "unix")]
+        t.equal([size > 3_000_000 for size in sent], [True, True, False, False], f"whether the image travelled ({sent})")
+        large = [path for path in server.folder.rglob("*") if path.is_file() and path.stat().st_size > 3_000_000]
+        t.equal(len(large), 1, "the number of large files in the cache")
+
+
 @t.test()
 def what_is_known_is_of_code_without_options():
     with t.Server() as server:

@@ -327,10 +327,29 @@ static void code_store(struct code *code, const struct tow_code_ref *ref, const 
     const struct tows_cache_ops *ops = code->session->options->cache_ops;
     int error = ops != NULL ? ops->put(ref->hash, bytes, ref->size)
                             : tows_codecache_put(code->cache, ref->hash, bytes, ref->size);
+    if (ops == NULL && error == 0) {
+        error = tows_codecache_mark_sent(code->cache, ref->hash, code->session->options->tenant);
+    }
     if (error < 0) {
         tow_log(TOW_AREA_SERVER, TOW_LOG_INFO, "an image of %llu bytes is not cached: %s",
                 (unsigned long long)ref->size, strerror(-error));
     }
+}
+
+/* From the cache, if this tenant has sent it before: its bytes, or NULL. */
+static uint8_t *code_recall(struct code *code, const struct tow_code_ref *ref)
+{
+    uint8_t *bytes = NULL;
+    int sent = code->cache != NULL
+                   ? tows_codecache_was_sent(code->cache, ref->hash, code->session->options->tenant)
+                   : -ENOENT;
+    int found = sent >= 0 ? tows_codecache_get(code->cache, ref->hash, ref->size, &bytes) : sent;
+    if (found < 0) {
+        return NULL;
+    }
+    code_use(code, sent, ref->hash, TOW_CODECACHE_SENT);
+    code_use(code, found, ref->hash, 0);
+    return bytes;
 }
 
 struct tows_code_image *tows_code_take(struct tows_serve *call, bool *ret_send)
@@ -371,15 +390,12 @@ struct tows_code_image *tows_code_take(struct tows_serve *call, bool *ret_send)
         call->status = CUDA_ERROR_INVALID_IMAGE;
         return NULL;
     }
-    uint8_t *bytes = NULL;
     if (!tows_session_claim(call->session, ref.size)) {
         call->status = CUDA_ERROR_OUT_OF_MEMORY;
         return NULL;
     }
-    int found =
-        code->cache != NULL ? tows_codecache_get(code->cache, ref.hash, ref.size, &bytes) : -ENOENT;
-    if (found >= 0) {
-        code_use(code, found, ref.hash, 0);
+    uint8_t *bytes = code_recall(code, &ref);
+    if (bytes != NULL) {
         return image_add(call, code, &ref, bytes);
     }
     tows_session_unclaim(call->session, ref.size);

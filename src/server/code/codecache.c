@@ -385,3 +385,26 @@ int tows_codecache_add_facts(struct tows_codecache *cache, const uint8_t hash[TO
     close(fd);
     return error;
 }
+
+int tows_codecache_was_sent(struct tows_codecache *cache, const uint8_t hash[TOW_SHA256_SIZE],
+                            const char *tenant)
+{
+    struct tow_buf mark;
+    if (tenant == NULL) {
+        return 0;
+    }
+    tow_buf_init(&mark, FACTS_MAX);
+    int found = tows_codecache_get_facts(cache, hash,
+                                         tows_codecache_key(TOW_CODECACHE_SENT, tenant), &mark);
+    tow_buf_fini(&mark);
+    return found;
+}
+
+int tows_codecache_mark_sent(struct tows_codecache *cache, const uint8_t hash[TOW_SHA256_SIZE],
+                             const char *tenant)
+{
+    return tows_codecache_was_sent(cache, hash, tenant) >= 0
+               ? 0
+               : tows_codecache_add_facts(cache, hash,
+                                          tows_codecache_key(TOW_CODECACHE_SENT, tenant), "\n", 1);
+}

@@ -33,6 +33,15 @@ int tows_codecache_get(struct tows_codecache *cache, const uint8_t hash[TOW_SHA2
 int tows_codecache_put(struct tows_codecache *cache, const uint8_t hash[TOW_SHA256_SIZE],
                        const void *bytes, size_t size);
 
+/* Whether a tenant's sessions have sent an image: who knows no more of it than its hash does not
+ * get it from here. 0 or 1, as above, or -ENOENT. NULL: there is one tenant, and it has. */
+#define TOW_CODECACHE_SENT UINT64_MAX /* the key of that, as of facts */
+int tows_codecache_was_sent(struct tows_codecache *cache, const uint8_t hash[TOW_SHA256_SIZE],
+                            const char *tenant);
+/* They have; the caller has checked the hash. */
+int tows_codecache_mark_sent(struct tows_codecache *cache, const uint8_t hash[TOW_SHA256_SIZE],
+                             const char *tenant);
+
 /* Disk that all files take, as of its last look and with what it has written since; 0: it has not
  * written any. */
 uint64_t tows_codecache_used(struct tows_codecache *cache);

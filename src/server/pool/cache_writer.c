@@ -75,8 +75,8 @@ static int writer_open(const struct tows_cache_writer *writer, int folder,
                                  : tows_codecache_open(ret_folder, config->code_cache, ret_cache);
 }
 
-static int write_checked(struct tows_codecache *cache, const uint8_t hash[TOW_SHA256_SIZE],
-                         int image, size_t size)
+static int write_checked(struct tows_codecache *cache, const char *tenant,
+                         const uint8_t hash[TOW_SHA256_SIZE], int image, size_t size)
 {
     uint8_t digest[TOW_SHA256_SIZE];
     void *bytes = mmap(NULL, size, PROT_READ, MAP_SHARED, image, 0);
@@ -88,7 +88,7 @@ static int write_checked(struct tows_codecache *cache, const uint8_t hash[TOW_SH
                     ? -EBADMSG
                     : tows_codecache_put(cache, hash, bytes, size);
     munmap(bytes, size);
-    return error;
+    return error < 0 ? error : tows_codecache_mark_sent(cache, hash, tenant);
 }
 
 static void writer_answer(int answer, int error)
@@ -117,8 +117,8 @@ static void writer_keep(int image, int answer, int folder)
 }
 
 /* It ends without a word but the answer: the log's descriptor is closed, too. */
-static void be_writer(const struct tows_cache_writer *writer, const uint8_t hash[TOW_SHA256_SIZE],
-                      int image, size_t size, int answer)
+static void be_writer(const struct tows_cache_writer *writer, const char *tenant,
+                      const uint8_t hash[TOW_SHA256_SIZE], int image, size_t size, int answer)
 {
     char folder[TOW_CONFIG_TEXT_MAX + 16];
     struct tows_codecache *cache;
@@ -132,7 +132,7 @@ static void be_writer(const struct tows_cache_writer *writer, const uint8_t hash
         if (lock >= 0) {
             flock(lock, LOCK_EX);
         }
-        error = write_checked(cache, hash, WRITER_IMAGE, size);
+        error = write_checked(cache, tenant, hash, WRITER_IMAGE, size);
         if (writer->used != NULL && error == 0) {
             atomic_store(writer->used, tows_codecache_used(cache)); /* it has looked at all */
         }
@@ -171,7 +171,7 @@ static void writer_count(struct tows_cache_writer *writer, uint64_t before)
     }
 }
 
-int tows_cache_writer_store(struct tows_cache_writer *writer, uint64_t session,
+int tows_cache_writer_store(struct tows_cache_writer *writer, uint64_t session, const char *tenant,
                             const uint8_t hash[TOW_SHA256_SIZE], int image, int answer)
 {
     struct stat status;
@@ -185,7 +185,7 @@ int tows_cache_writer_store(struct tows_cache_writer *writer, uint64_t session,
         int error = own_cache(writer);
         if (error == 0) {
             uint64_t before = tows_codecache_used(writer->cache);
-            error = write_checked(writer->cache, hash, image, size);
+            error = write_checked(writer->cache, tenant, hash, image, size);
             writer_count(writer, before);
         }
         writer_answer(answer, error);
@@ -203,7 +203,7 @@ int tows_cache_writer_store(struct tows_cache_writer *writer, uint64_t session,
     }
     pid_t pid = fork();
     if (pid == 0) {
-        be_writer(writer, hash, image, size, answer);
+        be_writer(writer, tenant, hash, image, size, answer);
     }
     if (pid < 0) {
         return -errno;

@@ -44,10 +44,10 @@ void tows_cache_writer_fini(struct tows_cache_writer *writer);
  * -1: nothing is kept. */
 void tows_cache_writer_move(struct tows_cache_writer *writer, int folder);
 
-/* Begins to write a session's image. Both descriptors are borrowed; `answer` gets a
- * tows_worker_msg_answer when it is written or refused. -EBUSY if too many are written already,
- * -EINVAL if the image can still be changed. */
-int tows_cache_writer_store(struct tows_cache_writer *writer, uint64_t session,
+/* Begins to write an image of a session, whose tenant may load it by its hash from then on. Both
+ * descriptors are borrowed; `answer` gets a tows_worker_msg_answer when it is written or refused.
+ * -EBUSY if too many are written already, -EINVAL if the image can still be changed. */
+int tows_cache_writer_store(struct tows_cache_writer *writer, uint64_t session, const char *tenant,
                             const uint8_t hash[TOW_SHA256_SIZE], int image, int answer);
 /* A child of the listener has ended: it may have been one that writes. */
 void tows_cache_writer_reaped(struct tows_cache_writer *writer, pid_t pid);

@@ -417,8 +417,10 @@ static void pool_exchange(struct tows_worker_pool *pool, struct tows_worker *wor
         answer.error =
             tows_handle_registry_find(&pool->handles, &msg->token, &worker->who, &answer.handle);
     } else if (msg->what == TOW_WORKER_MSG_STORE) {
+        char tenant[TOW_WHO_TEXT_MAX];
         answer.error =
-            tows_cache_writer_store(&pool->writer, worker->session, msg->hash, fds[1], fds[0]);
+            tows_cache_writer_store(&pool->writer, worker->session,
+                                    tows_who_text(&worker->who, tenant), msg->hash, fds[1], fds[0]);
         if (answer.error == 0) {
             return; /* who writes it answers */
         }
