@@ -353,6 +353,17 @@ def slow_clients_hold_nobody_up():
         t.wait_until(lambda: server.ask("/healthz")[0] == 200, 20, "others are heard again")
 
 
+@t.test()
+def all_addresses_of_the_loopback_are_one():
+    if not t.sees_all_processes():
+        raise t.Skip("only who sees all processes can look into those of a server")
+    with Web() as server, contextlib.ExitStack() as lines:
+        for i in range(64):
+            line = lines.enter_context(socket.create_connection(("127.0.0.1", server.port_of_page), 60, source_address=(f"127.0.0.{i + 1}", 0)))
+            line.sendall(b"G")
+        t.wait_until(lambda: len(os.listdir(f"/proc/{server.process_of_page()}/task")) == 2 + 32, 4, "they have half of all places")
+
+
 # ---- the process ----
 
 @t.test()

@@ -15,7 +15,8 @@
 #include "server/web/pages.h"
 
 enum {
-    LOGINS_MAX = 16, /* wrong tokens are answered late: not all places are theirs */
+    LOGINS_MAX = 16,     /* wrong tokens are answered late: not all places are theirs */
+    LOGINS_EACH_MAX = 8, /* of them, of one address */
     BODY_MAX = 4 << 20,
     REPORT_MAX = TOW_FRAME_MAX,
 };
@@ -39,7 +40,10 @@ int tows_site_init(struct tows_site *site, const struct tows_config *config, int
     site->control = control;
     gethostname(site->host, sizeof site->host - 1);
     tow_buf_init(&site->report, REPORT_MAX);
-    int error = tow_mutex_init(&site->lock, SERVER_SITE);
+    site->logins.most = LOGINS_MAX;
+    site->logins.each = LOGINS_EACH_MAX;
+    int error = tow_mutex_init(&site->logins.lock, SERVER_WEB_PLACES);
+    error = error < 0 ? error : tow_mutex_init(&site->lock, SERVER_SITE);
     return error < 0 ? error : tow_cond_init(&site->answered);
 }
 
@@ -187,12 +191,13 @@ static int ask_as(const struct site_reply *reply, const struct tow_status *quest
     }
     int error = -EBUSY;
     snprintf(why, why_size, "too many log in at once; try again");
-    if (atomic_fetch_add(&site->logins, 1) < LOGINS_MAX) {
+    struct tows_who who = tows_places_who(&reply->ask->from.any);
+    if (tows_places_take(&site->logins, &who)) {
         reply->ask->has_token = 1;
         error =
             tows_asker_ask(site->control, reply->ask, &token, question, ret_report, why, why_size);
+        tows_places_give(&site->logins, &who);
     }
-    atomic_fetch_sub(&site->logins, 1);
     explicit_bzero(&token, sizeof token);
     return error;
 }

@@ -3,20 +3,19 @@
 #ifndef TOW_SERVER_WEB_SITE_H
 #define TOW_SERVER_WEB_SITE_H
 
-#include <stdatomic.h>
-
 #include "base/mutex.h"
 #include "server/config/config.h"
 #include "server/web/asker.h"
 #include "server/web/figures.h"
 #include "server/web/history.h"
 #include "server/web/http.h"
+#include "server/web/places.h"
 
 struct tows_site {
     const struct tows_config *config; /* borrowed */
     int control;                      /* borrowed: to the listener */
     char host[256];                   /* this machine's name */
-    atomic_uint logins;               /* questions with a token that are under way */
+    struct tows_places logins;        /* questions with a token that are under way */
     struct tow_mutex lock;            /* guards all below */
     pthread_cond_t answered;
     bool asking;           /* somebody asks the listener, for all who want to know */

@@ -19,12 +19,12 @@
 #include "base/thread.h"
 #include "server/walls/user.h"
 #include "server/walls/walls.h"
+#include "server/web/places.h"
 #include "server/web/site.h"
 #include "transport/transport.h"
 
 enum {
-    CLIENTS_MAX = 64,      /* at once */
-    CLIENTS_EACH_MAX = 32, /* of them, of one address */
+    CLIENTS_EACH_MAX = 32, /* of TOW_WEB_PLACES_MAX at once, of one address */
     DRAIN_MAX = 64 << 10,  /* read of what a client sends on */
     ANSWER_MAX = 5 << 20,
 };
@@ -35,61 +35,15 @@ enum {
 #define PAUSE_NS (100 * TOW_TIME_MS)
 
 struct web_client {
-    int fd; /* owned */
+    int fd;              /* owned */
+    struct tows_who who; /* whose place it has */
     struct tows_web_ask ask;
 };
 
 static int web_socket = -1; /* it accepts from there */
 static struct tows_site site;
-static struct {
-    struct tow_mutex lock;           /* guards all here */
-    struct in6_addr of[CLIENTS_MAX]; /* whose each is; all zeros: free */
-} places = {.lock = TOW_MUTEX(SERVER_WEB_PLACES)};
-
-/* ---- places ---- */
-
-static struct in6_addr client_address(const struct web_client *client)
-{
-    struct in6_addr address;
-    memset(&address, 0, sizeof address);
-    if (client->ask.from.any.sa_family == AF_INET6) {
-        return client->ask.from.six.sin6_addr;
-    }
-    memcpy(&address.s6_addr[12], &client->ask.from.four.sin_addr, 4);
-    address.s6_addr[10] = address.s6_addr[11] = 0xff;
-    return address;
-}
-
-static bool place_take(const struct web_client *client)
-{
-    static const struct in6_addr nobody;
-    struct in6_addr address = client_address(client);
-    unsigned own = 0, at = CLIENTS_MAX;
-    tow_mutex_lock(&places.lock);
-    for (unsigned i = 0; i < CLIENTS_MAX; i++) {
-        own += memcmp(&places.of[i], &address, sizeof address) == 0;
-        at = memcmp(&places.of[i], &nobody, sizeof nobody) == 0 ? i : at;
-    }
-    bool taken = at < CLIENTS_MAX && own < CLIENTS_EACH_MAX;
-    if (taken) {
-        places.of[at] = address;
-    }
-    tow_mutex_unlock(&places.lock);
-    return taken;
-}
-
-static void place_give(const struct web_client *client)
-{
-    struct in6_addr address = client_address(client);
-    tow_mutex_lock(&places.lock);
-    for (unsigned i = 0; i < CLIENTS_MAX; i++) {
-        if (memcmp(&places.of[i], &address, sizeof address) == 0) {
-            memset(&places.of[i], 0, sizeof places.of[i]);
-            break;
-        }
-    }
-    tow_mutex_unlock(&places.lock);
-}
+static struct tows_places places = {
+    .most = TOW_WEB_PLACES_MAX, .each = CLIENTS_EACH_MAX, .lock = TOW_MUTEX(SERVER_WEB_PLACES)};
 
 /* ---- a connection ---- */
 
@@ -189,7 +143,7 @@ static void *client_run(void *arg)
     struct web_client *client = arg;
     client_serve(client);
     close(client->fd);
-    place_give(client);
+    tows_places_give(&places, &client->who);
     free(client);
     return NULL;
 }
@@ -235,14 +189,15 @@ static void client_accept(void)
         return;
     }
     client_describe(client);
-    bool placed = place_take(client);
+    client->who = tows_places_who(&client->ask.from.any);
+    bool placed = tows_places_take(&places, &client->who);
     if (placed && tow_thread_start("towline-http", client_run, client, &thread) == 0) {
         pthread_detach(thread);
         return;
     }
     client_turn_away(client);
     if (placed) {
-        place_give(client);
+        tows_places_give(&places, &client->who);
     }
     close(client->fd);
     free(client);
