@@ -18,7 +18,7 @@ class Web(t.Server):
     """A server with a page, and tokens."""
 
     def __init__(self, *flags, **more):
-        super().__init__(*flags, "--http=0", **more)
+        super().__init__("--http=0", *flags, **more)
         self.flags.append(f"--token-file={self.folder / 'tokens'}")
 
     @property

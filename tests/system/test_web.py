@@ -14,6 +14,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "lib"))
@@ -418,12 +419,26 @@ def it_comes_again_and_ends_with_its_server():
 
 
 @t.test()
+def it_comes_again_where_nothing_else_goes_on():
+    if not t.sees_all_processes():
+        raise t.Skip("only who sees all processes can look into those of a server")
+    with Web("--idle-workers=0") as server:
+        server.process.send_signal(signal.SIGHUP)  # the worker of the start goes
+        t.wait_until(lambda: metrics(server)["towline_workers"][(("state", "idle"),)] == 0, 20, "no worker is there")
+        for _ in range(3):  # within a second of its start it is not started at once
+            last = server.process_of_page()
+            os.kill(last, signal.SIGKILL)
+            t.wait_until(lambda: server.process_of_page() not in (None, last), 20, "another process")
+
+
+@t.test()
 def addresses_that_cannot_be_are_refused():
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        for address, said in ((str(taken.getsockname()[1]), "in use"), ("nowhere.invalid:1", "nowhere.invalid"), ("x", "x")):
-            done = t.run([t.TOWLINED, "--device=soft", "-l", "unix:///nonexistent", f"--http={address}"])
-            t.check(done.returncode == 1 and done.stderr, f"{address}: {done}")
-    with Web("--http=127.0.0.1:0", "--socket-mode=0600") as server:
+    with socket.create_server(("127.0.0.1", 0)) as taken, tempfile.TemporaryDirectory() as folder:
+        for address, said in ((str(taken.getsockname()[1]), "already listens"), ("nowhere.invalid:1", "nowhere.invalid"), ("x", "host name in tcp://x:"),
+                              ("tls://127.0.0.1:0", "write PORT or HOST:PORT"), (f"unix://{folder}/h.sock", "write PORT or HOST:PORT")):
+            done = t.run([t.TOWLINED, "--device=soft", "-l", f"unix://{folder}/s.sock", f"--http={address}"])
+            t.check(done.returncode == 1 and said in done.stderr, f"{address}: {done}")
+    with Web("--http=http://127.0.0.1:0", "--socket-mode=0600") as server:
         t.equal(server.ask("/healthz")[0], 200, "a whole address")
 
 

@@ -303,6 +303,9 @@ static unsigned fill_polls(struct tows_server *server, int *ret_timeout_ms)
     if (server->watchdog_every_ns != 0 && server->watchdog_ns < wake_ns) {
         wake_ns = server->watchdog_ns;
     }
+    if (tows_web_host_moment(&server->web) < wake_ns) {
+        wake_ns = tows_web_host_moment(&server->web);
+    }
     if (server->pool.retry_ns != 0 && server->pool.retry_ns < wake_ns) {
         wake_ns = server->pool.retry_ns;
     }
@@ -351,7 +354,6 @@ static void listener_tick(struct tows_server *server)
     tows_worker_pool_give_lines(&server->pool);
     tows_watchdog_look(&server->pool);
     tows_worker_pool_press(&server->pool);
-    tows_web_host_tend(&server->web, &server->config);
     tow_log_flush(false);
 }
 
@@ -367,6 +369,7 @@ static void listener_run(struct tows_server *server)
 {
     while (!server->stop) {
         listener_tick(server);
+        tows_web_host_tend(&server->web, &server->config);
         if (tow_time_passed(server->look_ns)) {
             tows_server_look(server);
         }

@@ -42,7 +42,8 @@ int tows_web_host_listen(const struct tows_config *config, struct tow_listener *
     snprintf(named, sizeof named, "%s%s", port_only ? "127.0.0.1:" : "", where);
     int error = tow_address_read(named, address, why, why_size);
     error = error < 0 ? error : tow_listener_open(address, 0, why, why_size, ret_listener);
-    if (error == 0 && (*ret_listener)->path[0] != '\0') {
+    if (error == 0 &&
+        ((*ret_listener)->path[0] != '\0' || tow_transport_encrypts((*ret_listener)->kind))) {
         snprintf(why, why_size, "http: \"%s\" is no port; write PORT or HOST:PORT", config->http);
         tow_listener_close(*ret_listener);
         *ret_listener = NULL;
@@ -151,6 +152,11 @@ void tows_web_host_tend(struct tows_web_host *host, const struct tows_config *co
         tow_log(TOW_AREA_SERVER, TOW_LOG_WARN,
                 "the process for HTTP cannot be started: %s; it is tried again", strerror(-error));
     }
+}
+
+int64_t tows_web_host_moment(const struct tows_web_host *host)
+{
+    return host->listener == NULL || host->control > 0 ? TOW_TIME_FOREVER : host->again_ns;
 }
 
 void tows_web_host_stop(struct tows_web_host *host)

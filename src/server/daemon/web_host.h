@@ -35,6 +35,8 @@ int tows_web_host_fork(const struct tows_config *config, uint32_t user, int *ret
 
 /* Starts it if there is none and it is to be, and the last one did not begin just now. */
 void tows_web_host_tend(struct tows_web_host *host, const struct tows_config *config);
+/* When that is to be done next. */
+int64_t tows_web_host_moment(const struct tows_web_host *host);
 void tows_web_host_stop(struct tows_web_host *host);
 
 /* What to poll; -1: nothing. */
