@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "base/clock.h"
@@ -20,6 +21,9 @@ enum { LINE_MAX_BYTES = 4096, ARGS_MAX = 32 };
 
 struct plan {
     const char *server, *plot, *max_bytes;
+    int plot_fd;              /* owned: the file of `plot`; -1: there is none */
+    bool plot_made;           /* it was not there before */
+    long round;               /* that goes on, from 0 */
     const char *examples_dir; /* as the user named it; NULL: beside the tools */
     const char *parts[8];     /* that towline-measure takes */
     unsigned part_count;
@@ -61,11 +65,15 @@ static void add_value(struct tow_bench *bench, enum tow_bench_driver driver,
     }
 }
 
-static void take_line(struct tow_bench *bench, enum tow_bench_driver driver, const char *line)
+/* What was measured; NULL: nothing. */
+static const char *take_line(struct tow_bench *bench, enum tow_bench_driver driver,
+                             const char *line)
 {
+    static char what[96];
     struct tow_json_doc doc;
+    what[0] = '\0';
     if (tow_json_doc_parse(line, strlen(line), &doc) < 0) {
-        return;
+        return NULL;
     }
     const struct tow_json_value *all = &doc.values[0];
     if (tow_json_member(&doc, all, "device") != NULL) {
@@ -80,8 +88,12 @@ static void take_line(struct tow_bench *bench, enum tow_bench_driver driver, con
                  tow_json_text(&doc, all, "direction"));
         add_value(bench, driver, &like, tow_json_number(&doc, all, "value"),
                   tow_json_number(&doc, all, "p99"));
+        char size[16] = "";
+        snprintf(what, sizeof what, "%s %s %s %s", like.name, like.memory, like.direction,
+                 like.bytes != 0 ? tow_cli_bytes((double)like.bytes, size) : "");
     }
     tow_json_doc_fini(&doc);
+    return what[0] != '\0' ? what : NULL;
 }
 
 /* The loader must find the machine's own driver: our folder leaves LD_LIBRARY_PATH. */
@@ -103,6 +115,18 @@ static void forget_towline(const char *lib_dir)
         setenv("LD_LIBRARY_PATH", kept, 1);
     } else {
         unsetenv("LD_LIBRARY_PATH");
+    }
+}
+
+/* What goes on, for somebody who waits at a terminal. */
+static void show_progress(const struct plan *plan, enum tow_bench_driver driver, const char *what)
+{
+    if (isatty(STDERR_FILENO)) {
+        fprintf(stderr, "\r\033[Kround %ld of %ld%s: %.60s", plan->round + 1, plan->rounds,
+                !plan->native                ? ""
+                : driver == TOW_BENCH_NATIVE ? ", natively"
+                                             : ", through Towline",
+                what);
     }
 }
 
@@ -210,7 +234,10 @@ static int run_once(const struct plan *plan, struct tow_bench *bench, enum tow_b
     FILE *lines = child > 0 ? fdopen(ends[0], "r") : NULL;
     char line[LINE_MAX_BYTES];
     while (lines != NULL && fgets(line, sizeof line, lines) != NULL) {
-        take_line(bench, driver, line);
+        const char *what = take_line(bench, driver, line);
+        if (what != NULL) {
+            show_progress(plan, driver, what);
+        }
     }
     if (lines != NULL) {
         fclose(lines);
@@ -237,6 +264,7 @@ static int run_example(const struct plan *plan, struct tow_bench *bench,
     char path[sizeof plan->examples.folder + sizeof like.program + 1];
     snprintf(like.program, sizeof like.program, "%s", name);
     snprintf(path, sizeof path, "%s/%s", plan->examples.folder, name);
+    show_progress(plan, driver, name);
     /* As in bench_rest(); there are many of them, so it is shorter. */
     tow_time_sleep(plan->quick ? 100 * TOW_TIME_MS : 500 * TOW_TIME_MS);
     int64_t begin = tow_time_now_ns();
@@ -418,10 +446,52 @@ static int open_way(struct plan *plan)
     return 0;
 }
 
-static int write_plot(const struct tow_bench *bench, const char *path)
+/* Before anything is measured: for nothing, if it could not be written. What was there stays until
+ * then. */
+static int open_plot(struct plan *plan)
 {
-    FILE *file = fopen(path, "we");
+    bool copies = false;
+    plan->plot_fd = -1;
+    if (plan->plot == NULL) {
+        return 0;
+    }
+    for (unsigned i = 0; i < plan->part_count; i++) {
+        copies |= strcmp(plan->parts[i], "bandwidth") == 0;
+    }
+    if (!copies) {
+        tow_cli_say("there is nothing to draw: --plot wants --part bandwidth");
+        return -EINVAL;
+    }
+    plan->plot_made = access(plan->plot, F_OK) != 0;
+    plan->plot_fd = open(plan->plot, O_WRONLY | O_CREAT | O_CLOEXEC, 0644);
+    if (plan->plot_fd < 0) {
+        int error = -errno;
+        tow_cli_say("%s cannot be written: %s", plan->plot, strerror(-error));
+        return error;
+    }
+    return 0;
+}
+
+/* Nothing was measured for it. */
+static void forget_plot(struct plan *plan)
+{
+    if (plan->plot_fd >= 0) {
+        close(plan->plot_fd);
+        if (plan->plot_made) {
+            unlink(plan->plot);
+        }
+    }
+    plan->plot_fd = -1;
+}
+
+static int write_plot(const struct tow_bench *bench, struct plan *plan)
+{
+    const char *path = plan->plot;
+    FILE *file = ftruncate(plan->plot_fd, 0) == 0 ? fdopen(plan->plot_fd, "w") : NULL;
     int error = file == NULL ? -errno : tow_bench_plot(bench, file);
+    if (file != NULL) {
+        plan->plot_fd = -1; /* the stream's */
+    }
     if (file != NULL && fclose(file) != 0 && error == 0) {
         error = -errno;
     }
@@ -439,28 +509,35 @@ static int bench_main(int argc, char **argv)
         return code;
     }
     const char *named = plan.server != NULL ? plan.server : "the server that towline run finds";
+    if (open_plot(&plan) < 0) {
+        return TOW_EXIT_FAILED;
+    }
     if (find_programs(&plan) < 0 || open_way(&plan) < 0 ||
         (plan.with_examples &&
          tow_bench_examples_find(plan.examples_dir, plan.lib_dir, &plan.examples) < 0)) {
+        forget_plot(&plan);
         return TOW_EXIT_FAILED;
     }
     struct tow_bench *bench = calloc(1, sizeof *bench);
     if (bench == NULL) {
+        forget_plot(&plan);
         tow_cli_say("memory is used up");
         return TOW_EXIT_FAILED;
     }
     bench->server = named;
     bench->native = plan.native;
+    time_t now = time(NULL);
+    struct tm parts;
+    if (gmtime_r(&now, &parts) != NULL) {
+        strftime(bench->date, sizeof bench->date, "%Y-%m-%d %H:%M UTC", &parts);
+    }
     int error = 0;
-    for (long round = 0; round < plan.rounds && error == 0; round++) {
-        if (isatty(STDERR_FILENO)) {
-            fprintf(stderr, "\rround %ld of %ld", round + 1, plan.rounds);
-        }
+    for (; plan.round < plan.rounds && error == 0; plan.round++) {
         error = run_round(&plan, bench);
         bench->rounds++;
     }
     if (isatty(STDERR_FILENO)) {
-        fprintf(stderr, "\r%*s\r", 24, "");
+        fprintf(stderr, "\r\033[K");
     }
     if (error == 0 && plan.json) {
         error = tow_bench_json(bench, stdout);
@@ -468,8 +545,9 @@ static int bench_main(int argc, char **argv)
         tow_bench_show(bench, stdout);
     }
     if (error == 0 && plan.plot != NULL) {
-        error = write_plot(bench, plan.plot);
+        error = write_plot(bench, &plan);
     }
+    forget_plot(&plan); /* unless it was written */
     free(bench);
     return error < 0 ? TOW_EXIT_FAILED : 0;
 }

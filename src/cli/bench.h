@@ -29,6 +29,7 @@ struct tow_bench_figure {
 
 struct tow_bench {
     const char *server; /* borrowed; what was asked, for the heading */
+    char date[32];      /* when it began, UTC */
     char device[TOW_BENCH_DRIVERS][128];
     bool native;
     unsigned rounds;

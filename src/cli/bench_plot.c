@@ -8,11 +8,37 @@
 
 #include "cli/cli.h"
 
-enum { WIDTH = 1080, HEIGHT = 460, PANEL = 410, TALL = 320, TOP = 60, LEFT = 80, GAP = 110 };
+enum { WIDTH = 1080, HEIGHT = 500, PANEL = 410, TALL = 320, TOP = 84, LEFT = 80, GAP = 110 };
 
 struct axis {
     double low, high; /* in powers of ten (y) or of two (x) */
 };
+
+/* What a server calls its GPU may be anything. */
+static void plot_text(FILE *out, const char *text)
+{
+    for (; *text != '\0'; text++) {
+        unsigned char c = (unsigned char)*text;
+        if (c == '<' || c == '>' || c == '&' || c < ' ') {
+            fprintf(out, c < ' ' ? " " : "&#%u;", c);
+        } else {
+            fputc(c, out);
+        }
+    }
+}
+
+/* Whose figures these are. */
+static void draw_title(const struct tow_bench *bench, FILE *out)
+{
+    fprintf(out, "<text x=\"%d\" y=\"26\" font-size=\"17\" font-weight=\"bold\">Copies: ", LEFT);
+    plot_text(out, bench->device[TOW_BENCH_REMOTE]);
+    fprintf(out, " at ");
+    plot_text(out, bench->server);
+    fprintf(out, "</text>\n<text x=\"%d\" y=\"46\" fill=\"#555\">Towline %s, %s, medians of %u %s",
+            LEFT, TOWLINE_VERSION, bench->date, bench->rounds,
+            bench->rounds == 1 ? "round" : "rounds");
+    fprintf(out, "</text>\n");
+}
 
 static double bench_plot_at(const struct axis *axis, double value, double length)
 {
@@ -79,6 +105,28 @@ static void draw_frame(FILE *out, double left, const struct axis *x, const struc
     }
 }
 
+/* Names and units of the axes. */
+static void draw_units(FILE *out, double left, const char *unit)
+{
+    fprintf(out,
+            "<text x=\"%.0f\" y=\"%d\" text-anchor=\"middle\">size of the copy (bytes)</text>\n"
+            "<text x=\"%.0f\" y=\"%d\" text-anchor=\"middle\" transform=\"rotate(-90 %.0f "
+            "%d)\">%s</text>\n",
+            left + PANEL / 2.0, TOP + TALL + 34, left - 52, TOP + TALL / 2, left - 52,
+            TOP + TALL / 2, unit);
+}
+
+static bool is_of_curve(const struct tow_bench_figure *f, const char *memory, const char *direction)
+{
+    return f->bytes != 0 && strcmp(f->memory, memory) == 0 && strcmp(f->direction, direction) == 0;
+}
+
+static void draw_mark(FILE *out, double x, double y, const char *colour, bool native)
+{
+    fprintf(out, "<circle cx=\"%.1f\" cy=\"%.1f\" r=\"2.6\" fill=\"%s\" stroke=\"%s\"/>\n", x, y,
+            native ? "white" : colour, colour);
+}
+
 static void draw_panel(const struct tow_bench *bench, FILE *out, bool time, double left)
 {
     static const struct {
@@ -91,14 +139,14 @@ static void draw_panel(const struct tow_bench *bench, FILE *out, bool time, doub
     };
     struct axis x, y;
     find_axes(bench, time, &x, &y);
-    draw_frame(out, left, &x, &y, time ? "time of a copy, us" : "bandwidth, GB/s");
+    draw_frame(out, left, &x, &y, time ? "time of a copy" : "bandwidth");
+    draw_units(out, left, time ? "microseconds" : "GB/s");
     for (int driver = 0; driver < TOW_BENCH_DRIVERS; driver++) {
         for (size_t c = 0; c < sizeof curves / sizeof *curves; c++) {
             bool open = false;
             for (unsigned i = 0; i < bench->figure_count; i++) {
                 const struct tow_bench_figure *f = &bench->figures[i];
-                double value = f->bytes != 0 && strcmp(f->memory, curves[c].memory) == 0 &&
-                                       strcmp(f->direction, curves[c].direction) == 0
+                double value = is_of_curve(f, curves[c].memory, curves[c].direction)
                                    ? bench_plot_shown(f, (enum tow_bench_driver)driver, time)
                                    : 0;
                 if (value <= 0) {
@@ -113,6 +161,17 @@ static void draw_panel(const struct tow_bench *bench, FILE *out, bool time, doub
                 fprintf(out, "\" fill=\"none\" stroke=\"%s\" stroke-width=\"2\"%s/>\n",
                         curves[c].colour,
                         driver == TOW_BENCH_NATIVE ? " stroke-dasharray=\"5 4\"" : "");
+            }
+            for (unsigned i = 0; i < bench->figure_count; i++) {
+                const struct tow_bench_figure *f = &bench->figures[i];
+                double value = is_of_curve(f, curves[c].memory, curves[c].direction)
+                                   ? bench_plot_shown(f, (enum tow_bench_driver)driver, time)
+                                   : 0;
+                if (value > 0) {
+                    draw_mark(out, left + bench_plot_at(&x, log2((double)f->bytes), PANEL),
+                              TOP + TALL - bench_plot_at(&y, log10(value), TALL), curves[c].colour,
+                              driver == TOW_BENCH_NATIVE);
+                }
             }
             if (driver == TOW_BENCH_REMOTE && !time) {
                 fprintf(out, "<text x=\"%zu\" y=\"%zu\" fill=\"%s\">%s %s</text>\n",
@@ -138,9 +197,10 @@ int tow_bench_plot(const struct tow_bench *bench, FILE *out)
             "viewBox=\"0 0 %d %d\" font-family=\"sans-serif\" font-size=\"12\">\n"
             "<rect width=\"100%%\" height=\"100%%\" fill=\"white\"/>\n",
             WIDTH, HEIGHT, WIDTH, HEIGHT);
+    draw_title(bench, out);
     draw_panel(bench, out, false, LEFT);
     draw_panel(bench, out, true, LEFT + PANEL + GAP);
-    fprintf(out, "<text x=\"%d\" y=\"%d\">whole lines: Towline%s</text>\n</svg>\n",
-            LEFT + PANEL + GAP, HEIGHT - 22, bench->native ? "; dashed: native" : "");
+    fprintf(out, "<text x=\"%d\" y=\"%d\">whole lines and marks: Towline%s</text>\n</svg>\n",
+            LEFT + PANEL + GAP, HEIGHT - 22, bench->native ? "; dashed and hollow: native" : "");
     return fflush(out) != 0 || ferror(out) ? -EIO : 0;
 }

@@ -7,8 +7,10 @@ import importlib.util
 import json
 import os
 import pathlib
+import pty
 import re
 import statistics
+import subprocess
 import sys
 import tempfile
 import time
@@ -57,6 +59,37 @@ def examples(folder):
     return made
 
 
+@t.test()
+def a_plot_that_cannot_be_is_said_first():
+    """Before the server is asked: there is none."""
+    with tempfile.TemporaryDirectory(prefix="tow") as folder:
+        for flags, said in ((["--plot", "/nonexistent/plot.svg"], "/nonexistent/plot.svg cannot be written"),
+                            (["--plot", f"{folder}/plot.svg", "--part=latency"], "--plot wants --part bandwidth")):
+            done = t.run([t.TOWLINE, "bench", "-s", "unix:///nonexistent/sock", *flags])
+            t.check(done.returncode == 1 and said in done.stderr and done.stderr.count("\n") == 1, done)
+        kept = pathlib.Path(folder) / "kept.svg"
+        kept.write_text("before")
+        for path in (kept, pathlib.Path(folder) / "new.svg"):
+            done = t.run([t.TOWLINE, "bench", "-s", "unix:///nonexistent/sock", "--rounds=1", "--plot", path])
+            t.equal(done.returncode, 1, f"the exit code ({done.stderr})")
+        t.equal([(path.name, path.read_text()) for path in pathlib.Path(folder).iterdir()], [("kept.svg", "before")], "files")
+
+
+@t.test()
+def bench_says_what_it_does_at_a_terminal():
+    with t.Server() as server:
+        ours, its = pty.openpty()
+        done = subprocess.run([t.TOWLINE, "bench", "-s", server.address(), "--quick", "--rounds=2", "--part=latency"], stdout=subprocess.PIPE,
+                              stderr=its, env={"TERM": "xterm", **t.clean_environment()}, timeout=60 * t.SLOW)
+        os.close(its)
+        said = os.read(ours, 1 << 16).decode()
+        os.close(ours)
+        t.equal(done.returncode, 0, said)
+        for wanted in ("round 1 of 2: launch_sync", "round 2 of 2: launch_sync"):
+            t.check(wanted in said, f"{wanted} is not said: {said!r}")
+        t.check(said.endswith("\r\033[K"), "the line is gone at the end")
+
+
 def script(folder, name, text):
     (folder / name).write_text(f"#!/bin/sh\n{text}\n")
     (folder / name).chmod(0o755)
@@ -88,7 +121,13 @@ def bench_measures_everything_and_draws():
         t.equal([f["program"] for f in times], ["vectoradd"], "the examples")
         t.check(times[0]["unit"] == "ms" and times[0]["towline"]["median"] > 0, str(times))
         t.equal(len(times[0]["towline"]["rounds"]), 2, "an example's rounds")
-        lines = xml.dom.minidom.parse(str(plot)).getElementsByTagName("polyline")
+        drawn = xml.dom.minidom.parse(str(plot))
+        words = [node.firstChild.data for node in drawn.getElementsByTagName("text") if node.firstChild]
+        t.check("Software GPU" in words[0] and server.address("tcp") in words[0], f"the plot's title: {words[0]}")
+        t.check(re.match(r"Towline \S+, \d{4}-\d\d-\d\d \d\d:\d\d UTC, medians of 2 rounds$", words[1]), words[1])
+        t.check({"GB/s", "microseconds"} <= set(words) and words.count("size of the copy (bytes)") == 2, f"the axes: {words}")
+        t.check(len(drawn.getElementsByTagName("circle")) > 10, "marks")
+        lines = drawn.getElementsByTagName("polyline")
         t.equal(len(lines), 16, "the number of curves")  # eight of bandwidth, eight of time
         t.equal(len(lines[0].getAttribute("points").split()), 6, "the points of a curve")
 

@@ -175,6 +175,42 @@ def a_trace_says_when_calls_began():
         t.check(all((b - a) % 86400 < 20 for a, b in zip(seconds, seconds[1:])), f"they come in order: {trace}")
 
 
+WAITS = CONTEXT + """
+for i in range(50):
+    call("cuMemAlloc_v2", c.byref(at), size(4096))
+    call("cuMemFree_v2", at)
+    call("cuCtxSynchronize")
+"""
+
+
+@t.test(trees=TREES)
+def statistics_become_a_table_with_a_verdict():
+    with t.Server() as server, tempfile.TemporaryDirectory(prefix="tow") as folder:
+        for body, verdict in ((WAITS, r"Each that waits takes a round trip: \d+ of them, \d+ ms where one takes 0\.1 ms\. cuMem\w+ waits most often"
+                                      r" \(\d+ times|cuCtxSynchronize waits most often"), ("call('cuInit', 0)\nfor i in range(999):\n    call('cuDriverGetVersion', c.byref(device))\n",
+                                                "Few calls wait, cuInit most|Nothing has waited")):
+            _, _, counted, _ = observe(server, body)
+            path = pathlib.Path(folder) / "counts"
+            path.write_text(json.dumps(counted))
+            done = t.run([t.TOWLINE, "stats", path])
+            t.equal((done.returncode, done.stderr), (0, ""), "the exit code and stderr")
+            head, *rows = [line.split() for line in done.stdout.split("\n\n")[0].splitlines()]
+            t.equal(head, ["FUNCTION", "CALLS", "WAITED", "SENT", "KNOWN", "TIME", "EACH", "SHARE"], "the head")
+            t.equal({row[0]: [int(n) for n in row[1:5]] for row in rows},
+                    {name: [sum(v for k, v in n.items() if k != "ns"), n["sync"], n["async"], n["local"] + n["cached"]]
+                     for name, n in counted["calls"].items()}, "the rows")
+            times = [counted["calls"][row[0]]["ns"] for row in rows]
+            t.equal(times, sorted(times, reverse=True), "the order")
+            t.check(re.search(verdict, done.stdout), done.stdout)
+        for text in ("", "[]", "{}", '{"calls": 5}', '{"calls": {"cuX": 1}', "\0"):
+            path.write_text(text)
+            done = t.run([t.TOWLINE, "stats", path])
+            t.equal((done.returncode, done.stderr), (1, f"towline: {path} is nothing that TOWLINE_STATS=FILE has written.\n"), f"what is said of {text!r}")
+        done = t.run([t.TOWLINE, "stats", f"{folder}/none"])
+        t.check(done.returncode == 1 and "cannot be read: No such file" in done.stderr, done)
+        t.equal(t.run([t.TOWLINE, "stats"]).returncode, 2, "the exit code without a file")
+
+
 THREADS = CONTEXT + """
 def work():
     call("cuCtxSetCurrent", context)
