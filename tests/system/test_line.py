@@ -231,5 +231,58 @@ def what_is_asked_for_is_understood_or_named():
         t.check(done.returncode == 2 and said in done.stderr, f"{flags} {env}: {done.stderr}")
 
 
+# ---- the guide ----
+
+def guide_config(title):
+    """The config of a situation, for a GPU that has 25 MiB where the guide's has 1 GiB, and with sockets of the test's own."""
+    page = (t.ROOT / "docs" / "guide" / "sharing.md").read_text()
+    block = page.split(f"## {title}\n")[1].split("    # /etc/towline/towlined.conf\n")[1]
+    block = re.match(r"(?:    [^\n]*\n|\n)+", block)[0]
+    lines = [line[4:] for line in block.splitlines() if not re.match(" *(listen|usage-file) =", line)]
+    return re.sub(r"(gpu-memory = )(\d+)G", lambda match: f"{match[1]}{int(match[2]) * 25}M", "\n".join(lines) + "\n")
+
+
+@t.test(120)
+def the_lab_of_the_guide_works():
+    text = guide_config("A lab of eight")
+    t.check("gpu-memory = 450M" in text and "lease = 12h" in text, text)
+    with configured(text.replace("sessions-per-peer = 2", "sessions-per-peer = 8"), "--soft-memory=2000M") as server, contextlib.ExitStack() as stack:
+        for _ in range(4):
+            stack.enter_context(Waiter(server)).begins()
+        fifth = stack.enter_context(Waiter(server, kind="tcp"))
+        fifth.stands(1, 1, "the GPU's memory is promised to others")
+    with configured(text, "--soft-memory=2000M") as server, Waiter(server) as one, Waiter(server) as two:
+        one.begins(), two.begins()
+        with Waiter(server) as three, Waiter(server, "--exclusive", kind="tcp") as alone:
+            three.stands(1, 1, "as many programs of yours run as may")
+            alone.stands(1, 1, "others use the GPU, which this program wants alone")
+
+
+@t.test(120)
+def the_build_farm_of_the_guide_works():
+    text = guide_config("A build farm")
+    t.check("[class bench]" in text and "gpu-memory = 50M" in text, text)
+    with tempfile.TemporaryDirectory(prefix="tow") as folder, configured(text, f"--token-file={folder}/tokens", "--soft-memory=2000M") as server:
+        def token(name):
+            made = t.run([t.TOWLINED, "token", "create", "--user", f"ci-{name}", "--class", name, "--token-file", f"{folder}/tokens"])
+            t.equal(made.returncode, 0, made.stderr)
+            return {"TOWLINE_TOKEN": made.stdout.strip()}
+        tests, release, bench = token("tests"), token("release"), token("bench")
+        with contextlib.ExitStack() as stack:
+            test = stack.enter_context(Waiter(server, kind="tcp", **tests))
+            test.begins()
+            alone = stack.enter_context(Waiter(server, kind="tcp", **bench))
+            alone.stands(1, 1, "others use the GPU, which this program wants alone")
+            with Waiter(server, kind="tcp", **tests) as more, Waiter(server, kind="tcp", **release) as urgent:
+                t.wait_until(lambda: len(server.status()["line"]) == 3, 20, "they wait")
+                test.ends()
+                urgent.begins()
+                urgent.ends()
+                alone.begins()
+                t.equal(len(server.status()["sessions"]), 1, "sessions beside the benchmark")
+                alone.ends()
+                more.begins()
+
+
 if __name__ == "__main__":
     t.main()
