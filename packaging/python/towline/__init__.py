@@ -2,7 +2,7 @@
 """GPUs that are somewhere else, for programs that run already: notebooks above all.
 
     import towline
-    towline.use("tls://gpuhost:4837")     # before the first CUDA call of this process
+    towline.use("tls://gpuhost:4838")     # before the first CUDA call of this process
 
 A program that is yet to be started needs none of this: `towline run -s gpuhost -- python3 train.py`.
 """
@@ -112,7 +112,7 @@ def _load(name):
 def use(server=None, *, device=None):
     """From now on CUDA of this process is that of a Towline server; call it before the first use of CUDA.
 
-    `server` is an address as `towline run -s` takes it: "gpuhost", "tls://gpuhost:4837", "ssh://gpuhost". Without one
+    `server` is an address as `towline run -s` takes it: "gpuhost", "tls://gpuhost:4838", "ssh://gpuhost". Without one
     the variable TOWLINE_SERVER, the config files and this machine's own socket are looked at, and if there is none a
     private server is started for the life of this process, on this machine's GPU or on the software GPU.
     `device`: a private server with that device, "soft" or "cuda".
