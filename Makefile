@@ -18,7 +18,7 @@ DRAWN = --draw $(DRAW) --seed "$(SEED)"
 
 TOOLS = gcc meson ninja pkg-config python3
 PACKAGES = gcc libc6-dev meson ninja-build pkg-config python3 libzstd-dev
-TEST_PACKAGES = libcmocka-dev valgrind clang-format-14 clang-tidy-14 prometheus chromium
+TEST_PACKAGES = libcmocka-dev valgrind clang-format-14 clang-tidy-14
 # Without a network it fails within seconds.
 APT = timeout 300 apt-get -qq -o Acquire::Retries=0 -o Acquire::http::Timeout=10 -o Acquire::https::Timeout=10
 APT_INSTALL = DEBIAN_FRONTEND=noninteractive $(APT) install -y --no-install-recommends
@@ -52,7 +52,7 @@ tools:
 # that was set up without cmocka looks again as soon as it is here, whoever installed it.
 test-tools: tools
 	@pkg-config --exists cmocka || missing=libcmocka-dev; \
-	for tool in valgrind clang-format-14 clang-tidy-14 prometheus chromium; do command -v $$tool >/dev/null || missing="$$missing $$tool"; done; \
+	for tool in valgrind clang-format-14 clang-tidy-14; do command -v $$tool >/dev/null || missing="$$missing $$tool"; done; \
 	left=$$missing; \
 	if [ -n "$$missing" ] && [ ! -f $(BUILD)/asked-for ]; then \
 	    mkdir -p $(BUILD); touch $(BUILD)/asked-for; \

@@ -169,9 +169,9 @@ def a_worker_makes_no_system_call_but_those_of_the_list():
         raise t.Skip("no filter of system calls can be had here")
     said, _ = taken()
     t.equal(said["Seccomp"], "2", "seccomp's mode")
-    check_refused(said, ("signal-worker", "signal-listener", "limit-of-worker", "connect-tcp", "connect-udp", "connect-unix", "start-program",
-                         "fork", "show-itself", "new-namespace", "become-another"))
-    t.equal([said[name] for name in ("own-signal", "own-thread", "own-slack")], ["yes"] * 3, "what it may do to itself")
+    check_refused(said, ("signal-worker", "signal-listener", "limit-of-worker", "connect-tcp", "connect-udp", "connect-unix", "pair-of-datagrams", "pair-of-raw",
+                         "start-program", "fork", "show-itself", "new-namespace", "become-another"))
+    t.equal([said[name] for name in ("own-signal", "own-thread", "own-slack", "own-pair")], ["yes"] * 4, "what it may do to itself")
 
 
 @t.test(60)
@@ -226,7 +226,8 @@ def without_walls_the_log_says_so():
     # And the stranger's tries are such as succeed where nothing stands in the way.
     could = {"environment-of-worker", "environment-of-listener", "signal-worker", "signal-listener", "own-signal",
              "limit-of-worker", "open-file", "make-file", "read-cache", "write-cache", "make-in-cache", "remove-from-cache",
-             "connect-tcp", "connect-udp", "connect-unix", "start-program", "fork", "show-itself", "own-thread", "own-slack"}
+             "connect-tcp", "connect-udp", "connect-unix", "start-program", "fork", "show-itself", "own-thread", "own-slack", "own-pair",
+             "pair-of-datagrams", "pair-of-raw"}
     could |= {"new-namespace"} if LIBC.unshare(0) == 0 else set()  # containers refuse even this
     if t.sees_all_processes():
         could |= {"memory-of-worker", "memory-of-listener", "read-worker", "read-listener", "write-worker", "write-listener",

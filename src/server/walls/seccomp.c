@@ -24,6 +24,7 @@
 enum {
     PROGRAM_MAX = 1024,
     THREAD = 0x10000,          /* CLONE_THREAD */
+    SOCKET_TYPE = 0xf,         /* without SOCK_CLOEXEC and SOCK_NONBLOCK */
     NAME_MAPPING = 0x53564d41, /* PR_SET_VMA: the C library names its memory */
 };
 
@@ -124,6 +125,21 @@ static void add_clone(struct program *program)
     add_refusal(program);
 }
 
+/* Pairs of connected sockets. Each end of a pair of datagrams could send to any path as well. */
+static void add_socketpair(struct program *program)
+{
+    seccomp_add(program, BPF_JMP | BPF_JEQ | BPF_K, 0, 9, SYS_socketpair);
+    add_load(program, place_of(0));
+    seccomp_add(program, BPF_JMP | BPF_JEQ | BPF_K, 1, 0, AF_UNIX);
+    add_refusal(program);
+    add_load(program, place_of(1));
+    seccomp_add(program, BPF_ALU | BPF_AND | BPF_K, 0, 0, SOCKET_TYPE);
+    seccomp_add(program, BPF_JMP | BPF_JEQ | BPF_K, 2, 0, SOCK_STREAM);
+    seccomp_add(program, BPF_JMP | BPF_JEQ | BPF_K, 1, 0, SOCK_SEQPACKET);
+    add_refusal(program);
+    add_return(program, SECCOMP_RET_ALLOW);
+}
+
 static void seccomp_fill(struct program *program, bool accepts)
 {
     uint32_t self = (uint32_t)getpid();
@@ -142,7 +158,7 @@ static void seccomp_fill(struct program *program, bool accepts)
     CHOSEN(program, SYS_kill, 0, true, self);
     CHOSEN(program, SYS_tgkill, 0, true, self);
     CHOSEN(program, SYS_prlimit64, 0, true, 0, self);
-    CHOSEN(program, SYS_socketpair, 0, true, AF_UNIX);
+    add_socketpair(program);
     CHOSEN(program, SYS_prctl, 0, true, PR_SET_NAME, PR_GET_NAME, PR_GET_DUMPABLE, NAME_MAPPING,
            PR_SET_TIMERSLACK); /* session/watch.c */
     /* No signals by way of descriptors, nothing typed into the terminal that the log goes to. */

@@ -310,9 +310,24 @@ static void try_files(void)
     }
 }
 
+/* Of datagrams each end could send to any path, without connecting. */
+static int try_pair(int type)
+{
+    int pair[2];
+    if (socketpair(AF_UNIX, type, 0, pair) != 0) {
+        return -1;
+    }
+    close(pair[0]);
+    close(pair[1]);
+    return 0;
+}
+
 static void try_network(void)
 {
     char word[512];
+    tell("own-pair", try_pair(SOCK_SEQPACKET | SOCK_CLOEXEC));
+    tell("pair-of-datagrams", try_pair(SOCK_DGRAM | SOCK_CLOEXEC));
+    tell("pair-of-raw", try_pair(SOCK_RAW));
     struct sockaddr_un local = {.sun_family = AF_UNIX};
     if (aim("tcp", word, sizeof word)) {
         struct sockaddr_in tcp = {.sin_family = AF_INET, .sin_port = htons((uint16_t)atoi(word))};
