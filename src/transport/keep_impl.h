@@ -51,7 +51,7 @@ struct keep_segment {
 };
 
 /* More than are ever needed (keep_out.c). A power of 2. */
-#define KEEP_SEGMENTS 4096u
+#define KEEP_SEGMENTS 8192u
 
 struct keep_line {
     struct tow_line line;

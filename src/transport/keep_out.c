@@ -26,7 +26,8 @@
 
 /* Copies of what was not acknowledged when the call returned. Who needs more waits. */
 #define COPIES (UINT64_C(8) << 20)
-_Static_assert(COPIES / LENT_MIN < KEEP_SEGMENTS, "copies must not run out of segments");
+_Static_assert(COPIES / DIRECT_MIN * TOW_LINE_IOV_MAX < KEEP_SEGMENTS,
+               "copies must not run out of segments");
 
 /* Rather than copy more than this, the caller waits until the peer has taken more of it, as long as
  * the peer goes on: a large payload would be copied by the processor while nothing is sent. It is
@@ -498,6 +499,13 @@ static int give_lent(struct keep_line *keep, uint64_t until)
     }
 }
 
+/* Few bytes go into the ring, where frames begin at multiples of 8: zeros at the end of a payload
+ * do not. */
+static bool is_lent(const struct iovec *part)
+{
+    return part->iov_len >= LENT_MIN || part->iov_len % 8 != 0;
+}
+
 int keep_send_direct(struct tow_line *line, const struct iovec *iov, int count, size_t total)
 {
     struct keep_line *keep = keep_of(line);
@@ -506,9 +514,9 @@ int keep_send_direct(struct tow_line *line, const struct iovec *iov, int count, 
     }
     int error = atomic_load(&line->error);
     for (int i = 0; i < count && error == 0; i++) {
-        error = iov[i].iov_len == 0         ? 0
-                : iov[i].iov_len < LENT_MIN ? lend_small(keep, &iov[i])
-                                            : lend_large(keep, &iov[i]);
+        error = iov[i].iov_len == 0 ? 0
+                : is_lent(&iov[i])  ? lend_large(keep, &iov[i])
+                                    : lend_small(keep, &iov[i]);
     }
     uint64_t until = keep_end_of(keep);
     if (error == 0) {

@@ -345,17 +345,22 @@ static int produce(struct side *side, uint8_t *bytes, struct head head)
     uint8_t *at;
     if (head.kind == 1) {
         paint(bytes, head.size, seed);
-        const struct iovec parts[3] = {
-            {&head, sizeof head},
-            {bytes, head.size / 16 * 8},
-            {bytes + head.size / 16 * 8, head.size - head.size / 16 * 8}};
-        int error = tow_line_send_direct(side->line, parts, 3);
+        /* The last part is what makes a payload of any size a frame: zeros, elsewhere. */
+        size_t half = head.size / 16 * 8, pad = head.size > 8 ? head.number % 8 : 0;
+        const struct iovec parts[4] = {{&head, sizeof head},
+                                       {bytes, half},
+                                       {bytes + half, head.size - half - pad},
+                                       {bytes + head.size - pad, pad}};
+        int error = tow_line_send_direct(side->line, parts, 4);
         memset(bytes, 0xee, head.size); /* it may be used for something else */
         return error;
     }
     int error = tow_line_reserve(side->line, sizeof head + head.size, &at);
     if (error < 0) {
         return error;
+    }
+    if ((uintptr_t)at % 8 != 0) {
+        return -EFAULT; /* frames are encoded in place */
     }
     memcpy(at, &head, sizeof head);
     paint(at + sizeof head, head.size, seed);
