@@ -137,6 +137,11 @@ static void status_show(const char *address, const struct tow_json_doc *doc, uns
                tow_cli_age(tow_json_number(doc, session, "age_s"), age),
                status_use(doc, limits, "session-threads", false, threads),
                status_use(doc, limits, "session-memory", true, use));
+        if (tow_json_member(doc, session, "detached_s") != NULL) {
+            printf("%8s  detached since %s ago: its connection was cut, and its program may come "
+                   "again\n",
+                   "", tow_cli_age(tow_json_number(doc, session, "detached_s"), age));
+        }
     }
     status_line(doc);
     const struct tow_json_value *others = tow_json_member(doc, root, "others");

@@ -242,7 +242,7 @@ static int log_in(struct tow_line *line, const char *address, const struct tow_p
         tow_frame_read(at, &frame) < 0 || frame.kind != TOW_CONTROL_CHALLENGE) {
         return 0; /* whoever reads the answer says what is wrong */
     }
-    return tow_login_do(line, address, first, deadline_ns, why, why_size);
+    return tow_login_do(line, address, first, deadline_ns, why, why_size, NULL);
 }
 
 static int ask_once(const char *address, const struct tow_status *question, int64_t deadline_ns,

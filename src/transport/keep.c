@@ -291,7 +291,10 @@ static void redial_until_live(struct keep_line *keep)
             struct tow_line *fresh = NULL;
             int error = keep->setup.redial(keep->setup.arg, deadline, &fresh);
             if (error == 0) {
-                tow_keep_mend(&keep->line, fresh, deadline);
+                error = tow_keep_mend(&keep->line, fresh, deadline);
+                if (error == 0 && keep->setup.mended != NULL) {
+                    keep->setup.mended(keep->setup.arg);
+                }
             } else if (error == -ESTALE) {
                 keep_end(keep, -EPIPE, -ECONNRESET);
             }
@@ -457,6 +460,18 @@ int tow_keep_line(struct tow_line *inner, const struct tow_keep_setup *setup,
     }
     *ret_line = &keep->line;
     return 0;
+}
+
+void tow_keep_give_up(struct tow_line *line)
+{
+    keep_end(keep_of(line), -EPIPE, -ECONNRESET);
+}
+
+void tow_keep_acknowledge(struct tow_line *line)
+{
+    struct keep_line *keep = keep_of(line);
+    atomic_store(&keep->owed, true);
+    keep_poke(keep);
 }
 
 unsigned tow_keep_mends(const struct tow_line *line, bool *ret_cut)

@@ -16,6 +16,8 @@ struct tow_keep_setup {
      * thread of the line's own, which tow_line_close waits for: it looks at the deadline. NULL: the
      * other end connects, and somebody here calls tow_keep_mend. */
     int (*redial)(void *arg, int64_t deadline_ns, struct tow_line **ret_line);
+    /* The line goes on over what redial made: called by the same thread. NULL: nobody asks. */
+    void (*mended)(void *arg);
     void *arg; /* borrowed for the line's life */
     /* How long a cut may last, by the clock that runs while the machine sleeps. Then the line ends
      * as others do. */
@@ -34,6 +36,12 @@ int tow_keep_line(struct tow_line *inner, const struct tow_keep_setup *setup,
  * not. The peer does the same, or redials. Any thread, while the line lives. After a failure the
  * line waits for another one: -EPROTO if the peer said what cannot be. */
 int tow_keep_mend(struct tow_line *line, struct tow_line *fresh, int64_t deadline_ns);
+
+/* Ends it as if a cut had lasted too long: nobody will come. Any thread. */
+void tow_keep_give_up(struct tow_line *line);
+
+/* Tells the peer what was taken, without being asked: it may be about to end. By who consumes. */
+void tow_keep_acknowledge(struct tow_line *line);
 
 /* How often it went on over a new line, and whether it waits for one now. */
 unsigned tow_keep_mends(const struct tow_line *line, bool *ret_cut);

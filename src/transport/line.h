@@ -90,6 +90,8 @@ struct tow_line_ops {
     int (*await_end)(struct tow_line *line, int64_t deadline_ns);
     /* See tow_line_set_silence; NULL: this kind cannot. */
     void (*set_silence)(struct tow_line *line, int64_t ns);
+    /* See tow_line_set_abrupt; NULL: this kind cannot. */
+    void (*set_abrupt)(struct tow_line *line);
     /* Passing memory to the other end; NULL: this kind cannot. */
     int (*send_fd)(struct tow_line *line, int fd, uint64_t number);
     int (*take_fd)(struct tow_line *line, uint64_t number, int64_t deadline_ns, int *ret_fd);
@@ -261,6 +263,10 @@ int tow_line_await_end(struct tow_line *line, int64_t deadline_ns);
  * to send, gets -EHOSTDOWN. A process that says nothing is not silent: its kernel answers. Only for
  * lines over a network, where it is 20 s at first. Any thread. */
 void tow_line_set_silence(struct tow_line *line, int64_t ns);
+
+/* However this end closes, be it with its process, the peer's kernel is told that it was this end
+ * (RST over tcp): whoever is in between closes otherwise (FIN). What was sent may be lost then. */
+void tow_line_set_abrupt(struct tow_line *line);
 
 /* ---- what a line is like: asked, so that only this folder knows the kinds ---- */
 

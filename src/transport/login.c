@@ -112,10 +112,10 @@ static int login_say(struct tow_line *line, const void *bytes, size_t n)
     return error;
 }
 
-/* What the server said of the proof. */
-static int login_judge(struct tow_line *line, const char *address, const struct secret *secret,
-                       const struct tow_login_said *said, int64_t deadline_ns, char *why,
-                       size_t why_size)
+/* What the server said of the proof. -ECONNREFUSED: it refuses, -EPERM: it is not the one. */
+static int login_judge(struct tow_line *line, const char *address,
+                       const struct tow_login_token *token, const struct tow_login_said *said,
+                       int64_t deadline_ns, char *why, size_t why_size)
 {
     const uint8_t *at;
     struct tow_frame frame;
@@ -134,7 +134,7 @@ static int login_judge(struct tow_line *line, const char *address, const struct 
         return -ECONNREFUSED;
     }
     if (tow_proved_decode(at, &frame, &proved) < 0 ||
-        !tow_login_trusts(&secret->token, said, proved.answer)) {
+        !tow_login_trusts(token, said, proved.answer)) {
         snprintf(why, why_size,
                  "%s does not know the token that it asked for: it is not the server that made it, "
                  "and is not used; check the address",
@@ -145,14 +145,16 @@ static int login_judge(struct tow_line *line, const char *address, const struct 
     return 0;
 }
 
+/* Answers the CHALLENGE that is at the front of the line. What was said is in `ret_said` then. */
 static int login_prove(struct tow_line *line, const char *address, const struct tow_preface *first,
-                       const struct secret *secret, int64_t deadline_ns, char *why, size_t why_size)
+                       const struct tow_login_token *token, int64_t deadline_ns, char *why,
+                       size_t why_size, struct tow_login_said *ret_said)
 {
     const uint8_t *at;
     struct tow_frame frame;
     struct tow_challenge challenge;
-    struct tow_login_said said = {.id = secret->token.id};
-    struct tow_proof proof = {.id = secret->token.id};
+    struct tow_login_said said = {.id = token->id};
+    struct tow_proof proof = {.id = token->id};
     _Alignas(8) uint8_t bytes[128];
     uint32_t length = 0;
     int error = login_hear(line, deadline_ns, &at, &frame);
@@ -168,7 +170,7 @@ static int login_prove(struct tow_line *line, const char *address, const struct 
         memcpy(said.server_nonce, challenge.nonce, sizeof challenge.nonce);
         memcpy(said.client_nonce, proof.nonce, sizeof proof.nonce);
         tow_login_first(first->bytes, first->size, line->binding, said.first);
-        tow_login_prove(&secret->token, &said, proof.proof);
+        tow_login_prove(token, &said, proof.proof);
         error = tow_proof_encode(&proof, bytes, sizeof bytes, &length);
     }
     if (error == 0) {
@@ -178,16 +180,15 @@ static int login_prove(struct tow_line *line, const char *address, const struct 
         snprintf(why, why_size, "logging in at %s: %s", address, strerror(-error));
         return error;
     }
-    error = login_judge(line, address, secret, &said, deadline_ns, why, why_size);
-    if (error == 0 && (error = login_say(line, first->bytes, first->size)) < 0) {
-        snprintf(why, why_size, "%s closed the connection after the login", address);
-    }
-    return error;
+    *ret_said = said;
+    return login_judge(line, address, token, &said, deadline_ns, why, why_size);
 }
 
 int tow_login_do(struct tow_line *line, const char *address, const struct tow_preface *first,
-                 int64_t deadline_ns, char *why, size_t why_size)
+                 int64_t deadline_ns, char *why, size_t why_size, uint8_t *ret_left)
 {
+    struct tow_login_said said;
+    struct tow_login_keys keys;
     struct secret *secret = tow_secret_page_make(sizeof *secret);
     if (secret == NULL) {
         snprintf(why, why_size, "memory is used up");
@@ -197,8 +198,55 @@ int tow_login_do(struct tow_line *line, const char *address, const struct tow_pr
     /* A missing file and the like is nothing to try again. */
     error = error < 0 ? -EPERM : 0;
     if (error == 0) {
-        error = login_prove(line, address, first, secret, deadline_ns, why, why_size);
+        error =
+            login_prove(line, address, first, &secret->token, deadline_ns, why, why_size, &said);
+    }
+    if (error == 0 && ret_left != NULL) {
+        tow_login_keep(&secret->token, &keys);
+        tow_login_leave(&keys, &said, ret_left);
+        explicit_bzero(&keys, sizeof keys);
     }
     tow_secret_page_forget(secret, sizeof *secret);
+    if (error == 0 && (error = login_say(line, first->bytes, first->size)) < 0) {
+        snprintf(why, why_size, "%s closed the connection after the login", address);
+    }
     return error;
+}
+
+/* A server that has no room now may have some soon. */
+static int resume_refused(const struct tow_refuse *refuse, char *why, size_t why_size)
+{
+    snprintf(why, why_size, "%s", refuse->sentence);
+    return refuse->code == TOW_REFUSE_BUSY ? -EUSERS : -ESTALE;
+}
+
+int tow_login_resume(struct tow_line *line, const char *address, const struct tow_resume *resume,
+                     const struct tow_login_token *secret, int64_t deadline_ns, char *why,
+                     size_t why_size)
+{
+    _Alignas(8) uint8_t bytes[64];
+    uint32_t length = 0;
+    const uint8_t *at;
+    struct tow_frame frame;
+    struct tow_refuse refuse;
+    struct tow_login_said said;
+    snprintf(why, why_size, "the connection was closed at once");
+    int error = tow_resume_encode(resume, bytes, sizeof bytes, &length);
+    if (error == 0) {
+        error = login_say(line, bytes, length);
+    }
+    if (error == 0) {
+        error = login_hear(line, deadline_ns, &at, &frame);
+    }
+    if (error == 0 && tow_refuse_decode(at, &frame, &refuse) == 0) {
+        return resume_refused(&refuse, why, why_size);
+    }
+    if (error == 0) {
+        const struct tow_preface first = {bytes, length};
+        error = login_prove(line, address, &first, secret, deadline_ns, why, why_size, &said);
+    }
+    if (error == -EPERM) {
+        snprintf(why, why_size, "another server answers there, which does not know the session");
+    }
+    return error == -EPERM || error == -ECONNREFUSED ? -ESTALE : error;
 }

@@ -419,6 +419,13 @@ int tow_line_drain(struct tow_line *line, int64_t deadline_ns)
     return line->ops->drain(line, deadline_ns);
 }
 
+void tow_line_set_abrupt(struct tow_line *line)
+{
+    if (line->ops->set_abrupt != NULL) {
+        line->ops->set_abrupt(line);
+    }
+}
+
 void tow_line_set_silence(struct tow_line *line, int64_t ns)
 {
     if (line->ops->set_silence != NULL) {

@@ -523,6 +523,12 @@ void tow_sock_set_silence(struct tow_line *line, int64_t ns)
     atomic_store(&sock->silence_ns, ns);
 }
 
+void tow_sock_set_abrupt(struct tow_line *line)
+{
+    const struct linger at_once = {.l_onoff = 1, .l_linger = 0};
+    setsockopt(sock_of(line)->fd, SOL_SOCKET, SO_LINGER, &at_once, sizeof at_once);
+}
+
 void tow_sock_abandon(struct tow_line *line)
 {
     close(sock_of(line)->fd);

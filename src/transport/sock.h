@@ -59,6 +59,7 @@ int tow_sock_wait_readable(struct tow_line *line, int64_t deadline_ns);
 void tow_sock_shutdown(struct tow_line *line);
 int tow_sock_await_end(struct tow_line *line, int64_t deadline_ns);
 void tow_sock_set_silence(struct tow_line *line, int64_t ns);
+void tow_sock_set_abrupt(struct tow_line *line);
 void tow_sock_abandon(struct tow_line *line);
 void tow_sock_destroy(struct tow_line *line);
 
@@ -68,8 +69,8 @@ void tow_sock_destroy(struct tow_line *line);
         .send_direct = tow_sock_send_direct, .drain = tow_sock_drain, .fill = fills,               \
         .recv_into = receives_into, .wait_readable = tow_sock_wait_readable,                       \
         .shutdown = tow_sock_shutdown, .await_end = tow_sock_await_end,                            \
-        .set_silence = tow_sock_set_silence, .abandon = tow_sock_abandon,                          \
-        .destroy = tow_sock_destroy,                                                               \
+        .set_silence = tow_sock_set_silence, .set_abrupt = tow_sock_set_abrupt,                    \
+        .abandon = tow_sock_abandon, .destroy = tow_sock_destroy,                                  \
     }
 
 /* Receives at least one byte, waiting until the deadline: the count, or an error. `flags` are for

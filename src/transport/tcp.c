@@ -274,6 +274,7 @@ const struct tow_transport_ops tow_transport_tcp = {
     .name = "tcp",
     .prefix = "tcp://",
     .spreads = true,
+    .lasts = true,
     .further = &tow_transport_tcp,
     .check = tcp_check,
     .connect = tcp_connect,

@@ -219,7 +219,7 @@ static int tls_earn(struct tow_line *line, const char *address, const struct tow
         }
         tow_patience_heard(patience);
         if (frame.kind == TOW_CONTROL_CHALLENGE) {
-            error = tow_login_do(line, address, hello, patience->deadline_ns, ret_why, size);
+            error = tow_login_do(line, address, hello, patience->deadline_ns, ret_why, size, NULL);
             tow_patience_heard(patience);
             if (error < 0) {
                 return error;

@@ -91,6 +91,13 @@ bool tow_transport_spreads(const char *address)
     return ops != NULL && ops->spreads;
 }
 
+bool tow_transport_lasts(const char *address)
+{
+    const char *rest;
+    const struct tow_transport_ops *ops = transport_of(address, &rest);
+    return ops != NULL && ops->lasts;
+}
+
 static int write_address(const struct tow_transport_ops *ops, const char *rest, char *ret_address)
 {
     if (ops == NULL) {
@@ -191,6 +198,11 @@ int tow_transport_connect_beside(const char *address, const struct tow_line *bes
 bool tow_transport_encrypts(enum tow_transport_kind kind)
 {
     return (unsigned)kind < TOW_TRANSPORT_COUNT && transports[kind]->encrypts;
+}
+
+bool tow_transport_kind_lasts(enum tow_transport_kind kind)
+{
+    return (unsigned)kind < TOW_TRANSPORT_COUNT && transports[kind]->lasts;
 }
 
 int tow_line_from_fd(int fd, enum tow_transport_kind kind, int64_t deadline_ns, char *ret_why,

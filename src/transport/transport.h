@@ -56,6 +56,7 @@ struct tow_transport_ops {
     bool in_process; /* tow_transport_is_in_process */
     bool spreads;    /* tow_transport_spreads */
     bool encrypts;   /* tow_transport_encrypts */
+    bool lasts;      /* tow_transport_lasts */
     /* The transports of tow_transport_further and tow_transport_faster, whose address has the same
      * rest; NULL: there is none. */
     const struct tow_transport_ops *further, *faster;
@@ -104,6 +105,8 @@ const char *tow_transport_behind_hook(const char *address);
 bool tow_transport_is_in_process(const char *address, const char **ret_rest);
 /* Whether several lines to one server carry more than one. */
 bool tow_transport_spreads(const char *address);
+/* Whether a line to there can go on over another connection. */
+bool tow_transport_lasts(const char *address);
 /* Where a further line to the same server is opened: 0, or -ENOTSUP. `ret_address` has
  * TOW_ADDRESS_MAX bytes. */
 int tow_transport_further(const char *address, char *ret_address);
@@ -142,6 +145,8 @@ int tow_transport_connect_beside(const char *address, const struct tow_line *bes
 
 /* Whether a connection of that kind begins with a TLS handshake. */
 bool tow_transport_encrypts(enum tow_transport_kind kind);
+/* Whether the line of one can go on over another connection. */
+bool tow_transport_kind_lasts(enum tow_transport_kind kind);
 
 struct tow_listener {
     int fd; /* owned: poll it for reading */

@@ -8,7 +8,7 @@ const char *tow_control_name(uint16_t kind)
         "HELLO",  "WELCOME",   "REFUSE", "REPLY",  "CALLBACK",       "CALLBACK_DONE", "PRINT",
         "DATA",   "CREDIT",    "BYE",    "NOTICE", "THREAD_EXIT",    "STATUS",        "REPORT",
         "MIRROR", "LANE",      "SIDE",   "FENCE",  "CALLBACK_BYTES", "FETCH",         "DONE",
-        "FORGET", "CHALLENGE", "PROOF",  "PROVED", "GRANT",
+        "FORGET", "CHALLENGE", "PROOF",  "PROVED", "GRANT",          "LASTING",       "RESUME",
     };
     size_t index = (size_t)kind - TOW_CONTROL_FIRST;
     return kind >= TOW_CONTROL_FIRST && index < sizeof names / sizeof *names ? names[index] : NULL;
@@ -658,6 +658,55 @@ int tow_grant_decode(const void *at, const struct tow_frame *frame, struct tow_g
         return -EPROTO;
     }
     *ret_grant = grant;
+    return 0;
+}
+
+/* ---- LASTING, RESUME ---- */
+
+int tow_lasting_encode(const struct tow_lasting *lasting, void *at, size_t size,
+                       uint32_t *ret_length)
+{
+    struct tow_enc enc = tow_frame_begin(at, control_bounded(size));
+    tow_enc_u32(&enc, TOW_MAGIC);
+    tow_enc_u32(&enc, lasting->seconds);
+    tow_enc_bytes(&enc, lasting->secret, sizeof lasting->secret);
+    return control_finish(&enc, at, TOW_CONTROL_LASTING, ret_length);
+}
+
+int tow_lasting_decode(const void *at, const struct tow_frame *frame,
+                       struct tow_lasting *ret_lasting)
+{
+    struct tow_dec dec = tow_frame_body(at, frame);
+    uint32_t magic = tow_dec_u32(&dec);
+    struct tow_lasting lasting = {.seconds = tow_dec_u32(&dec)};
+    tow_dec_copy(&dec, lasting.secret, sizeof lasting.secret);
+    if (dec.bad || frame->kind != TOW_CONTROL_LASTING || magic != TOW_MAGIC ||
+        lasting.seconds == 0) {
+        return -EPROTO;
+    }
+    *ret_lasting = lasting;
+    return 0;
+}
+
+int tow_resume_encode(const struct tow_resume *resume, void *at, size_t size, uint32_t *ret_length)
+{
+    struct tow_enc enc = tow_frame_begin(at, control_bounded(size));
+    tow_enc_u32(&enc, TOW_MAGIC);
+    tow_enc_u32(&enc, resume->line);
+    tow_enc_u64(&enc, resume->session);
+    return control_finish(&enc, at, TOW_CONTROL_RESUME, ret_length);
+}
+
+int tow_resume_decode(const void *at, const struct tow_frame *frame, struct tow_resume *ret_resume)
+{
+    struct tow_dec dec = tow_frame_body(at, frame);
+    uint32_t magic = tow_dec_u32(&dec);
+    struct tow_resume resume = {.line = tow_dec_u32(&dec)};
+    resume.session = tow_dec_u64(&dec);
+    if (dec.bad || frame->kind != TOW_CONTROL_RESUME || magic != TOW_MAGIC) {
+        return -EPROTO;
+    }
+    *ret_resume = resume;
     return 0;
 }
 

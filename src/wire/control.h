@@ -27,6 +27,7 @@
 #define TOW_CAN_LIMIT 16u  /* the server takes what HELLO asks of GPU memory */
 #define TOW_CAN_FULL 32u   /* the session has a quota: code that is known may not fit any more */
 #define TOW_CAN_LINE 64u   /* the server takes what HELLO says of waiting in line */
+#define TOW_CAN_LAST 128u  /* the line outlives its connection; behind a WELCOME LASTING follows */
 
 /* A function and the hash of what travels for it. */
 struct tow_travel {
@@ -315,6 +316,33 @@ struct tow_grant {
 
 int tow_grant_encode(const struct tow_grant *grant, void *at, size_t size, uint32_t *ret_length);
 int tow_grant_decode(const void *at, const struct tow_frame *frame, struct tow_grant *ret_grant);
+
+/* Behind a WELCOME with TOW_CAN_LAST, and the last frame that is not in a record (keep.h). */
+struct tow_lasting {
+    uint32_t seconds; /* that a cut may last; not 0 */
+    /* With what a login on this connection has left, the secret of the session: see
+     * tow_login_session. */
+    uint8_t secret[TOW_LOGIN_SIZE];
+};
+
+int tow_lasting_encode(const struct tow_lasting *lasting, void *at, size_t size,
+                       uint32_t *ret_length);
+int tow_lasting_decode(const void *at, const struct tow_frame *frame,
+                       struct tow_lasting *ret_lasting);
+
+/* Of the session's lines, its own. */
+#define TOW_LANE_MAIN 0u
+/* No line: a connection on which nothing is said, that tells how the client's end came. */
+#define TOW_LANE_LEASH (UINT32_MAX - 1)
+
+/* The server answers CHALLENGE; the PROOF is of the session's number and secret. */
+struct tow_resume {
+    uint64_t session;
+    uint32_t line; /* TOW_LANE_MAIN, TOW_LANE_LEASH */
+};
+
+int tow_resume_encode(const struct tow_resume *resume, void *at, size_t size, uint32_t *ret_length);
+int tow_resume_decode(const void *at, const struct tow_frame *frame, struct tow_resume *ret_resume);
 
 struct tow_credit {
     uint64_t commands; /* total bytes of commands taken since the session began */

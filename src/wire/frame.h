@@ -43,6 +43,8 @@ enum tow_control {
     TOW_CONTROL_PROOF = 0xf017,     /* client: of its token */
     TOW_CONTROL_PROVED = 0xf018,    /* server: it is right; the client says its first frame again */
     TOW_CONTROL_GRANT = 0xf019,     /* server, over tls: the secret of the session's own lines */
+    TOW_CONTROL_LASTING = 0xf01a,   /* server, behind WELCOME: the line outlives its connection */
+    TOW_CONTROL_RESUME = 0xf01b,    /* first frame of a connection over which a line goes on */
 };
 
 struct tow_frame {

@@ -54,7 +54,8 @@ static const struct foreign foreigners[] = {
 static int allowed_first(enum tow_role role, uint16_t kind)
 {
     if (role == TOW_ROLE_SERVER) {
-        return kind == TOW_CONTROL_HELLO || kind == TOW_CONTROL_STATUS || kind == TOW_CONTROL_LANE;
+        return kind == TOW_CONTROL_HELLO || kind == TOW_CONTROL_STATUS ||
+               kind == TOW_CONTROL_LANE || kind == TOW_CONTROL_RESUME;
     }
     return kind == TOW_CONTROL_WELCOME || kind == TOW_CONTROL_REFUSE ||
            kind == TOW_CONTROL_REPORT || kind == TOW_CONTROL_CHALLENGE;

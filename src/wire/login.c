@@ -82,20 +82,25 @@ void tow_login_keep(const struct tow_login_token *token, struct tow_login_keys *
 }
 
 /* HMAC of what was said. */
-static void sign_said(const uint8_t key[TOW_LOGIN_SIZE], const struct tow_login_said *said,
-                      uint8_t ret_signature[TOW_LOGIN_SIZE])
+static void sign_for(const char *use, const uint8_t key[TOW_LOGIN_SIZE],
+                     const struct tow_login_said *said, uint8_t ret_signature[TOW_LOGIN_SIZE])
 {
-    static const char use[] = "towline login 1";
     struct tow_sha256 sha;
     uint8_t digest[TOW_LOGIN_SIZE];
     tow_sha256_init(&sha);
-    tow_sha256_update(&sha, use, sizeof use);
+    tow_sha256_update(&sha, use, strlen(use) + 1);
     tow_sha256_update(&sha, &said->id, sizeof said->id);
     tow_sha256_update(&sha, said->server_nonce, sizeof said->server_nonce);
     tow_sha256_update(&sha, said->client_nonce, sizeof said->client_nonce);
     tow_sha256_update(&sha, said->first, sizeof said->first);
     tow_sha256_final(&sha, digest);
     tow_hmac_sha256(key, TOW_LOGIN_SIZE, digest, sizeof digest, ret_signature);
+}
+
+static void sign_said(const uint8_t key[TOW_LOGIN_SIZE], const struct tow_login_said *said,
+                      uint8_t ret_signature[TOW_LOGIN_SIZE])
+{
+    sign_for("towline login 1", key, said, ret_signature);
 }
 
 void tow_login_prove(const struct tow_login_token *token, const struct tow_login_said *said,
@@ -141,4 +146,17 @@ bool tow_login_trusts(const struct tow_login_token *token, const struct tow_logi
     sign_said(keys.server, said, wanted);
     explicit_bzero(&keys, sizeof keys);
     return tow_hash_equal(wanted, answer);
+}
+
+void tow_login_leave(const struct tow_login_keys *keys, const struct tow_login_said *said,
+                     uint8_t ret_left[TOW_LOGIN_SIZE])
+{
+    sign_for("towline session 1", keys->server, said, ret_left);
+}
+
+void tow_login_session(uint64_t session, const uint8_t sent[TOW_LOGIN_SIZE],
+                       const uint8_t left[TOW_LOGIN_SIZE], struct tow_login_token *ret_token)
+{
+    ret_token->id = session;
+    tow_hmac_sha256(left, TOW_LOGIN_SIZE, sent, TOW_LOGIN_SIZE, ret_token->secret);
 }

@@ -7,6 +7,7 @@
  *     said      = SHA-256(id, the server's nonce, the client's nonce, SHA-256(first frame))
  *     proof     = ClientKey xor HMAC(StoredKey, said)
  *     answer    = HMAC(ServerKey, said)
+ *     left      = HMAC(ServerKey, said, for another use)
  *
  * Neither what the server keeps nor what was said lets anybody log in; both together do.
  */
@@ -71,5 +72,13 @@ bool tow_login_check(const struct tow_login_keys *keys, const struct tow_login_s
                      const uint8_t proof[TOW_LOGIN_SIZE]);
 void tow_login_answer(const struct tow_login_keys *keys, const struct tow_login_said *said,
                       uint8_t ret_answer[TOW_LOGIN_SIZE]);
+
+/* What a login leaves to its two sides, who had the token before, and to nobody who has read it. */
+void tow_login_leave(const struct tow_login_keys *keys, const struct tow_login_said *said,
+                     uint8_t ret_left[TOW_LOGIN_SIZE]);
+/* A session's secret, as a token whose id is the session's number: of what was sent, and of what
+ * the login has left (zeros: there was none). */
+void tow_login_session(uint64_t session, const uint8_t sent[TOW_LOGIN_SIZE],
+                       const uint8_t left[TOW_LOGIN_SIZE], struct tow_login_token *ret_token);
 
 #endif

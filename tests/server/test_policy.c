@@ -90,6 +90,7 @@ static struct tows_who address(const char *text)
 
 static const char room[] = "gpu-memory = 8G\n"
                            "session-idle = 100\n"
+                           "reconnect = 7\n"
                            "session-memory = 1G\n"
                            "[class teachers]  # of the machine\n"
                            "users = 1001,1002\n"
@@ -97,6 +98,7 @@ static const char room[] = "gpu-memory = 8G\n"
                            "certificates = eve, ann\n"
                            "gpu-memory = 0\n"
                            "session-idle = 0\n"
+                           "reconnect = 0\n"
                            "[class students]\n"
                            "users = 1001, 2000\n"
                            "networks = 10.1.0.0/16, 10.2.3.4\n"
@@ -221,6 +223,8 @@ static void nobody_gets_more_than_his_class_has(void **state)
     assert_true(limits_of("teachers", 0).session_memory == GIB);
     assert_int_equal(limits_of("students", 0).session_idle, 100);
     assert_int_equal(limits_of("teachers", 0).session_idle, 0);
+    assert_int_equal(limits_of("students", 0).reconnect, 7);
+    assert_int_equal(limits_of("teachers", 0).reconnect, 0);
     /* Of one's own server one has all. */
     snprintf(config.private_dir, sizeof config.private_dir, "/tmp/x");
     assert_int_equal(tows_policy_read(&config, &policy, why, sizeof why), 0);

@@ -25,6 +25,8 @@ union message {
     struct tow_bye bye;
     struct tow_notice notice;
     struct tow_lane lane;
+    struct tow_lasting lasting;
+    struct tow_resume resume;
     struct tow_challenge challenge;
     struct tow_proof proof;
     struct tow_proved proved;
@@ -61,6 +63,8 @@ WRAP(credit)
 WRAP(bye)
 WRAP(notice)
 WRAP(lane)
+WRAP(lasting)
+WRAP(resume)
 WRAP(challenge)
 WRAP(proof)
 WRAP(proved)
@@ -232,6 +236,17 @@ static const struct sample {
      .golden = "4800000019f000000000000000000000544f574c00000000"
                "0a00000000000000000000000000000b"
                "0c0000000000000000000000000000000000000000000000000000000000000d"},
+    {.name = "LASTING",
+     OPS(lasting),
+     .message.lasting = {.seconds = 60, .secret = {[0] = 12, [31] = 13}},
+     .needed = 56,
+     .golden = "380000001af000000000000000000000544f574c3c000000"
+               "0c0000000000000000000000000000000000000000000000000000000000000d"},
+    {.name = "RESUME",
+     OPS(resume),
+     .message.resume = {.session = 77, .line = TOW_LANE_LEASH},
+     .needed = 32,
+     .golden = "200000001bf000000000000000000000544f574cfeffffff4d00000000000000"},
     {.name = "STATUS",
      OPS(status),
      .message.status = {.topics = 0},

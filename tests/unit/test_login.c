@@ -114,6 +114,35 @@ static void what_the_server_keeps_is_no_token(void **state)
     assert_false(tow_login_check(&keys, &said, proof));
 }
 
+/* Both sides of a login make the same secret of a session, of which nothing was said that makes it;
+ * who has only read what was said makes another. */
+static void a_session_has_a_secret_that_was_not_said(void **state)
+{
+    struct tow_login_token token = token_of(text), ours, theirs, thiefs;
+    struct tow_login_keys keys, own;
+    struct tow_login_said said = {.id = token.id, .server_nonce = {3}, .client_nonce = {4}};
+    uint8_t left[TOW_LOGIN_SIZE], answer[TOW_LOGIN_SIZE], proof[TOW_LOGIN_SIZE];
+    const uint8_t sent[TOW_LOGIN_SIZE] = {5}, none[TOW_LOGIN_SIZE] = {0};
+    tow_login_keep(&token, &keys);
+    tow_login_leave(&keys, &said, left);
+    tow_login_answer(&keys, &said, answer);
+    tow_login_session(77, sent, left, &ours);
+    tow_login_session(77, sent, left, &theirs);
+    assert_int_equal(ours.id, 77);
+    assert_memory_equal(ours.secret, theirs.secret, TOW_LOGIN_SIZE);
+    const uint8_t *wrong[] = {none, answer};
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        tow_login_session(77, sent, wrong[i], &thiefs);
+        assert_memory_not_equal(ours.secret, thiefs.secret, TOW_LOGIN_SIZE);
+        said.id = 77;
+        tow_login_keep(&ours, &own);
+        tow_login_prove(&thiefs, &said, proof);
+        assert_false(tow_login_check(&own, &said, proof));
+    }
+    tow_login_prove(&theirs, &said, proof);
+    assert_true(tow_login_check(&own, &said, proof));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -122,6 +151,7 @@ int main(void)
         cmocka_unit_test(a_proof_is_for_what_was_said_and_its_token),
         cmocka_unit_test(a_proof_is_bound_to_its_connection),
         cmocka_unit_test(what_the_server_keeps_is_no_token),
+        cmocka_unit_test(a_session_has_a_secret_that_was_not_said),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -15,6 +15,7 @@
 #include "client/stream/capture.h"
 #include "client/code/code.h"
 #include "client/code/launch.h"
+#include "client/link/lasting.h"
 #include "client/link/link.h"
 #include "client/edge/logs.h"
 #include "transport/lanes.h"
@@ -175,6 +176,7 @@ static CUresult open_links(char *servers)
 static void core_abandon(struct towc_link *link)
 {
     tow_line_abandon(link->line);
+    towc_lasting_abandon(link);
     tow_lanes_abandon(link->lane.lanes);
     struct tow_line *side = atomic_load(&link->side);
     if (side != NULL) {
@@ -346,6 +348,7 @@ __attribute__((destructor)) static void program_ends(void)
         uint8_t *at = NULL;
         uint32_t length = 0;
         struct tow_bye bye = {0};
+        towc_lasting_leave(link);
         if (tow_line_reserve(link->line, 64, &at) == 0 &&
             tow_bye_encode(&bye, at, 64, &length) == 0) {
             tow_line_commit_now(link->line, length);
@@ -353,6 +356,7 @@ __attribute__((destructor)) static void program_ends(void)
         if (tow_line_drain(link->line, tow_time_deadline(2 * TOW_TIME_S)) < 0) {
             atomic_store(&link->awaits_end, false);
         }
+        towc_lasting_left(link);
         tow_lock_give(&link->send.lock);
     }
     int64_t deadline = tow_time_deadline(END_NS);

@@ -77,14 +77,15 @@ void towc_hello_check_limit(const struct towc_link *link)
     }
 }
 
-int towc_hello_make(unsigned slot, bool lanes, struct tow_preface *ret_hello)
+int towc_hello_make(unsigned slot, bool lanes, bool lasts, struct tow_preface *ret_hello)
 {
     char program[TOW_HELLO_NAME_MAX]; /* whoever starts a program may call it what they like */
     snprintf(program, sizeof program, "%s", program_invocation_short_name);
     struct tow_hello hello = {.version_min = TOW_PROTOCOL_MIN,
                               .version_max = TOW_PROTOCOL_MAX,
-                              .capabilities =
-                                  TOW_CAN_SILENCE | TOW_CAN_LOGIN | (lanes ? TOW_CAN_LANES : 0),
+                              .capabilities = TOW_CAN_SILENCE | TOW_CAN_LOGIN |
+                                              (lanes ? TOW_CAN_LANES : 0) |
+                                              (lasts ? TOW_CAN_LAST : 0),
                               .pid = (uint32_t)getpid(),
                               .slot = slot,
                               .gpu_memory = hello_asks(),

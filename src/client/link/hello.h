@@ -10,8 +10,9 @@
 struct towc_link;
 
 /* Our HELLO: encoded once, since a server on this machine is shown it before the line is there.
- * `slot`: which of the session's servers this is. End it with towc_hello_free. */
-int towc_hello_make(unsigned slot, bool lanes, struct tow_preface *ret_hello);
+ * `slot`: which of the session's servers this is; `lasts`: its line may outlive its connection. End
+ * it with towc_hello_free. */
+int towc_hello_make(unsigned slot, bool lanes, bool lasts, struct tow_preface *ret_hello);
 void towc_hello_free(struct tow_preface *hello);
 
 /* Keeps what the welcome says of functions that the server lacks: it does not know them, or what

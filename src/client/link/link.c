@@ -15,6 +15,7 @@
 #include "base/thread.h"
 #include "client/link/further.h"
 #include "client/link/hello.h"
+#include "client/link/lasting.h"
 #include "client/link/side.h"
 #include "client/session/thread.h"
 #include "gen/context.h"
@@ -147,6 +148,7 @@ static void link_end(struct towc_link *link, const char *what, const char *farew
                     link->address, farewell);
         } else {
             char why[TOW_WHY_MAX];
+            what = towc_lasting_why(link, what);
             if (tow_transport_explain(link->address, tow_time_now_ns() - LAST_WORDS_NS, why,
                                       sizeof why)) {
                 what = why;
@@ -276,6 +278,7 @@ static void take_silence(struct towc_link *link, uint64_t ms)
     if (ms <= MOST_MS) {
         atomic_store(&link->silence_ns, (int64_t)ms * TOW_TIME_MS);
         tow_line_set_silence(link->line, (int64_t)ms * TOW_TIME_MS);
+        towc_lasting_silence(link);
     }
 }
 

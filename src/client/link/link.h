@@ -59,6 +59,7 @@ struct towc_transfer {
 };
 
 struct towc_context;
+struct towc_lasting;
 struct tow_lanes;
 struct towc_completions;
 
@@ -77,8 +78,9 @@ struct towc_link_hostfns {
 };
 
 struct towc_link {
-    unsigned index;        /* which server of the session, from 0 */
-    struct tow_line *line; /* owned */
+    unsigned index;               /* which server of the session, from 0 */
+    struct tow_line *line;        /* owned */
+    struct towc_lasting *lasting; /* owned; NULL: a cut is the line's end, see link/lasting.h */
     char address[256];
     _Atomic int64_t silence_ns; /* how long its machine may be silent; -1: it has not said */
     char farewell[256]; /* why the server ended the session, "" if it did not say; the reader's */

@@ -13,6 +13,7 @@
 #include "base/thread.h"
 #include "client/link/hello.h"
 #include "client/link/lane.h"
+#include "client/link/lasting.h"
 #include "client/link/self.h"
 #include "client/link/share.h"
 #include "client/link/waiting.h"
@@ -109,7 +110,8 @@ static int hear_first(struct towc_link *link, struct tow_patience *patience, con
 
 /* A server that demands a token asks for it before the welcome, or is not asked. */
 static int log_in(struct towc_link *link, const struct tow_preface *hello,
-                  struct tow_patience *patience, char *why, size_t why_size)
+                  struct tow_patience *patience, char *why, size_t why_size,
+                  uint8_t ret_left[TOW_LOGIN_SIZE])
 {
     const uint8_t *at = NULL;
     size_t available = 0;
@@ -120,8 +122,8 @@ static int log_in(struct towc_link *link, const struct tow_preface *hello,
     }
     /* The listener answers, and may let a wrong token wait: it has the time of a silent server. */
     tow_patience_heard(patience);
-    int error =
-        tow_login_do(link->line, link->address, hello, patience->deadline_ns, why, why_size);
+    int error = tow_login_do(link->line, link->address, hello, patience->deadline_ns, why, why_size,
+                             ret_left);
     tow_patience_heard(patience);
     return error;
 }
@@ -259,6 +261,7 @@ static int be_welcomed(struct towc_link *link, const struct tow_preface *hello,
                        struct tow_patience *patience, char *why, size_t why_size)
 {
     int64_t began_ns = tow_time_now_ns();
+    uint8_t left[TOW_LOGIN_SIZE] = {0};
     int error = connect_line(link->address, hello, patience, &link->line, why, why_size);
     if (error < 0) {
         return error;
@@ -268,9 +271,13 @@ static int be_welcomed(struct towc_link *link, const struct tow_preface *hello,
         snprintf(why, why_size, "%s closed the connection at once; is it a towlined?",
                  link->address);
     } else {
-        error = log_in(link, hello, patience, why, why_size);
+        error = log_in(link, hello, patience, why, why_size, left);
         error = error < 0 ? error : read_welcome(link, patience, why, why_size);
     }
+    if (error == 0 && (link->welcome.capabilities & TOW_CAN_LAST) != 0) {
+        error = towc_lasting_begin(link, left, patience->deadline_ns, why, why_size);
+    }
+    explicit_bzero(left, sizeof left);
     bool closed = error == -ECONNRESET || error == -EPIPE;
     if (closed && tow_transport_explain(link->address, began_ns, why, why_size)) {
         error = -ECONNREFUSED;
@@ -306,7 +313,8 @@ int towc_link_open(const char *address, unsigned index, struct towc_link **ret_l
     patience.interrupted = towc_waiting_interrupted;
     struct tow_retry retry = {0};
     struct tow_preface hello = {0};
-    int error = towc_hello_make(index, towc_lane_wanted(link) > 0, &hello);
+    int error =
+        towc_hello_make(index, towc_lane_wanted(link) > 0, tow_transport_lasts(address), &hello);
     if (error < 0) {
         snprintf(why, why_size, "cannot make a hello for %s: %s", address, strerror(-error));
     } else {
@@ -322,8 +330,7 @@ int towc_link_open(const char *address, unsigned index, struct towc_link **ret_l
         if (!tow_retry_pause(&retry, error, patience.deadline_ns)) {
             break;
         }
-        tow_line_close(link->line);
-        link->line = NULL;
+        towc_lasting_end(link);
         error = be_welcomed(link, &hello, &patience, why, why_size);
     }
     towc_hello_free(&hello);
@@ -338,6 +345,7 @@ int towc_link_open(const char *address, unsigned index, struct towc_link **ret_l
     }
     link->share = towc_share_make(link->line);
     towc_link_handler->opened(link);
+    towc_lasting_hold(link);
     tow_log(TOW_AREA_CLIENT, TOW_LOG_INFO, "connected to %s over %s", address,
             tow_line_kind(link->line));
     *ret_link = link;
@@ -351,7 +359,7 @@ void towc_link_close(struct towc_link *link)
     }
     tow_lanes_destroy(link->lane.lanes);
     tow_line_close(atomic_load(&link->side));
-    tow_line_close(link->line);
+    towc_lasting_end(link);
     towc_link_handler->closes(link);
     towc_share_destroy(link->share);
     while (link->wait.oldest != NULL) {

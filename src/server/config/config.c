@@ -125,6 +125,9 @@ static const struct option_entry entries[] = {
     {"context-memory", 0, KIND_SIZE, 0, AT(context_memory), UINT64_C(1) << 40, "SIZE",
      "With overcommit = no: what a program takes of a GPU beside its quota, for its context\n"
      "(560M; software GPU: 0)."},
+    {"reconnect", 0, KIND_COUNT, 0, AT(reconnect), 86400, "SECONDS",
+     "How long the session of a program whose TCP connection was cut is kept, and the program\n"
+     "connects again (60; 0: it ends with the connection)."},
     {"session-threads", 0, KIND_COUNT, FOR_WORKER, AT(session_threads), 65536, "N",
      "Threads that a program can make its worker start: one for each of its own that waits, one\n"
      "for each link (512). Beyond, the session ends, or the link fails."},
@@ -246,6 +249,7 @@ static const struct option_entry class_entries[] = {
     {"exclusive", 0, KIND_WORD, 0, CLASS_AT(exclusive), 0, "no|may|always", NULL},
     {"wait", 0, KIND_TIME, 0, CLASS_AT(wait), 31536000, NULL, NULL},
     {"lease", 0, KIND_TIME, 0, CLASS_AT(lease), 31536000, NULL, NULL},
+    {"reconnect", 0, KIND_COUNT, 0, CLASS_AT(reconnect), 86400, NULL, NULL},
 };
 #define CLASS_ENTRY_COUNT (sizeof class_entries / sizeof *class_entries)
 
@@ -289,6 +293,7 @@ void tows_config_defaults(struct tows_config *config)
     config->grace = 5;
     config->tenant_users = (struct tows_config_range){0x70000000, 1000000};
     config->heartbeat = 20;
+    config->reconnect = 60;
     config->watchdog = 20;
     config->linger = 10;
     config->socket_mode = geteuid() == 0 ? 0666 : 0600;
@@ -531,7 +536,7 @@ static int begin_class(struct tows_config *config, char *text, const char *where
     snprintf(class->name, sizeof class->name, "%s", name);
     class->line = line;
     class->gpu_memory = class->max_sessions = class->sessions_per_peer = TOW_CONFIG_UNSAID;
-    class->session_memory = class->session_idle = TOW_CONFIG_UNSAID;
+    class->session_memory = class->session_idle = class->reconnect = TOW_CONFIG_UNSAID;
     class->priority = class->exclusive = class->wait = class->lease = TOW_CONFIG_UNSAID;
     return 0;
 }

@@ -34,7 +34,7 @@ struct tows_config_class {
     char groups[TOW_CONFIG_CLASS_WORDS_MAX];
     char certificates[TOW_CONFIG_CLASS_WORDS_MAX];
     char networks[TOW_CONFIG_CLASS_WORDS_MAX];
-    uint64_t gpu_memory, max_sessions, sessions_per_peer, session_memory, session_idle;
+    uint64_t gpu_memory, max_sessions, sessions_per_peer, session_memory, session_idle, reconnect;
     uint64_t priority, exclusive, wait, lease;
 };
 
@@ -75,6 +75,7 @@ struct tows_config {
     uint64_t lease;      /* seconds after which a session gives way to those who wait; 0: none */
     uint64_t overcommit; /* 0: no more GPU memory is promised than there is */
     uint64_t context_memory;  /* of a GPU, that a session takes beside its quota; UNSAID: usual */
+    uint64_t reconnect;       /* seconds that a cut may last; 0: it ends the session */
     uint64_t session_threads; /* that a client can make its worker start */
     uint64_t threads;         /* the same, of all; 0: half of what the machine allows */
     uint64_t session_files;   /* descriptors of a worker; 0: as many as it was given */

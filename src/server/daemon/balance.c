@@ -56,6 +56,7 @@ static int balance_hand_over(struct tows_server *server, struct tows_worker *wor
     struct tows_worker_pool *pool = &server->pool;
     worker->waited_ns = tow_time_now_ns() - conn->came_ns;
     worker->limits = tows_queue_limits(&server->config, &server->login.policy, conn);
+    memcpy(worker->left, conn->login_left, sizeof worker->left);
     if (conn->bound) {
         return tows_shaker_grant(pool, worker, conn);
     }

@@ -24,6 +24,7 @@
 #include "server/daemon/listen.h"
 #include "server/daemon/login.h"
 #include "server/daemon/reload.h"
+#include "server/daemon/resume.h"
 #include "server/daemon/server.h"
 #include "server/daemon/shaker.h"
 #include "server/daemon/split.h"
@@ -97,6 +98,8 @@ static void listener_answer(struct tows_server *server)
             /* The worker looks at its key. */
             tows_worker_pool_lane(pool, conn->session, conn->fd, conn->kind, &conn->origin);
             conn->state = TOW_CONN_GONE;
+        } else if (conn->state == TOW_CONN_PROOF) {
+            tows_resume_take(&server->login, pool, conn, server->owner);
         } else if (conn->state == TOW_CONN_SHAKE || conn->state == TOW_CONN_GRANTED) {
             tows_shaker_meet(&server->shaker, &server->config, pool, conn);
         }

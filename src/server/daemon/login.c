@@ -185,8 +185,7 @@ bool tows_login_knows(const struct tows_login *login, const struct tows_who *who
 
 /* ---- failures ---- */
 
-/* How long the answer to a peer that failed once more is held back. */
-static int64_t count_failure(struct tows_login *login, const struct tows_who *who)
+int64_t tows_login_count_failure(struct tows_login *login, const struct tows_who *who)
 {
     struct tows_login_failure *place = &login->failures[0];
     int64_t now = tow_time_now_ns();
@@ -267,13 +266,14 @@ static void take_proof(struct tows_login *login, struct tows_door *door,
         char said[160];
         snprintf(said, sizeof said, "with token %016" PRIx64 ": %s", conn->said.id, why);
         login_tell(conn, said);
-        tows_pending_conn_deny(conn, NOT_VALID, count_failure(login, &conn->who));
+        tows_pending_conn_deny(conn, NOT_VALID, tows_login_count_failure(login, &conn->who));
         return;
     }
     struct tows_who who = {.kind = TOW_WHO_TOKEN, .token = token->id};
     snprintf(who.name, sizeof who.name, "%s", token->user);
     snprintf(who.class, sizeof who.class, "%s", token->class);
     tow_login_answer(&token->keys, &conn->said, answer);
+    tow_login_leave(&token->keys, &conn->said, conn->login_left);
     if (tows_door_rename(door, conn, &who, login->places) < 0) {
         conn->state = TOW_CONN_GONE;
     } else if (conn->state == TOW_CONN_PROOF) {
@@ -386,7 +386,7 @@ void tows_login_guard(struct tows_login *login, struct tows_door *door,
                       struct tows_pending_conn *conn, uid_t owner)
 {
     char sentence[TOW_WHO_TEXT_MAX + 256];
-    if (conn->state == TOW_CONN_PROOF) {
+    if (conn->state == TOW_CONN_PROOF && !conn->resumes) {
         take_proof(login, door, conn);
         return;
     }

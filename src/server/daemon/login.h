@@ -57,6 +57,9 @@ bool tows_login_knows(const struct tows_login *login, const struct tows_who *who
 /* A connection of TCP must log in first, if it can. */
 void tows_login_meet(const struct tows_login *login, struct tows_pending_conn *conn);
 
+/* How long the answer to a peer that failed once more is held back. */
+int64_t tows_login_count_failure(struct tows_login *login, const struct tows_who *who);
+
 /* Looks at a connection, and finds its peer's class: refuses one that says what it wants and may
  * not, and checks the proof of one that logs in, or its certificate. */
 void tows_login_guard(struct tows_login *login, struct tows_door *door,

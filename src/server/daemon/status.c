@@ -77,6 +77,10 @@ static void write_session(struct tow_json *json, const struct tows_worker *worke
     tow_json_u64(json, "bytes_in", stats->bytes_in);
     tow_json_u64(json, "bytes_out", stats->bytes_out);
     tow_json_f64(json, "age_s", seconds_since(worker->since_ns));
+    int64_t detached_ns = stats->detached_ns;
+    if (detached_ns != 0) {
+        tow_json_f64(json, "detached_s", seconds_since(detached_ns));
+    }
     tow_json_i64(json, "worker_pid", worker->pid);
     tow_json_i64(json, "nice", worker->usage.nice);
     tow_json_object(json, "limits");

@@ -326,6 +326,54 @@ static void look_at_request(struct tows_pending_conn *conn, const uint8_t *bytes
     }
 }
 
+/* Takes bytes that were looked at off the socket. */
+static bool take_bytes(struct tows_pending_conn *conn, size_t n)
+{
+    static uint8_t bytes[PEEK_MAX];
+    return n <= sizeof bytes && recv(conn->fd, bytes, n, MSG_DONTWAIT) == (ssize_t)n;
+}
+
+/* As ask_for_patience: a few bytes into an empty socket. */
+static bool send_bytes(struct tows_pending_conn *conn, const uint8_t *bytes, size_t n)
+{
+    return send(conn->fd, bytes, n, MSG_NOSIGNAL | MSG_DONTWAIT) == (ssize_t)n;
+}
+
+/* Takes the first frame, of `size` bytes, off the socket and sends CHALLENGE. */
+static void ask_for_proof(struct tows_pending_conn *conn, size_t size)
+{
+    struct tow_challenge challenge;
+    uint8_t out[128];
+    uint32_t length = 0;
+    if (getrandom(challenge.nonce, sizeof challenge.nonce, GRND_NONBLOCK) !=
+            (ssize_t)sizeof challenge.nonce ||
+        !take_bytes(conn, size) || tow_challenge_encode(&challenge, out, sizeof out, &length) < 0 ||
+        !send_bytes(conn, out, length)) {
+        conn->state = TOW_CONN_GONE;
+        return;
+    }
+    memcpy(conn->said.server_nonce, challenge.nonce, sizeof challenge.nonce);
+    conn->state = TOW_CONN_LOGIN; /* within the time of a stranger */
+    conn->partial = false;
+}
+
+/* A line of a session that was cut: over a network, and not in a handshake of the server's. */
+static void look_at_resume(struct tows_pending_conn *conn, const uint8_t *bytes,
+                           const struct tow_frame *frame)
+{
+    struct tow_resume resume;
+    if (!tow_transport_kind_lasts(conn->kind) || conn->bound ||
+        tow_resume_decode(bytes, frame, &resume) < 0) {
+        conn->state = TOW_CONN_GONE;
+        return;
+    }
+    conn->resumes = true;
+    conn->session = resume.session;
+    conn->line = resume.line;
+    tow_login_first(bytes, frame->length, NULL, conn->said.first);
+    ask_for_proof(conn, frame->length);
+}
+
 /* Looks at a whole first frame. Returns false while bytes are missing. */
 static bool look_at_frame(struct tows_pending_conn *conn, const uint8_t *bytes, size_t n)
 {
@@ -358,6 +406,14 @@ static bool look_at_frame(struct tows_pending_conn *conn, const uint8_t *bytes, 
         move_on(conn, conn->bound ? TOW_CONN_GONE : TOW_CONN_LANE, ANSWER_NS);
         return true;
     }
+    if (frame.kind == TOW_CONTROL_RESUME) {
+        if (frame.length <= n) {
+            look_at_resume(conn, bytes, &frame);
+        } else {
+            conn->state = TOW_CONN_GONE;
+        }
+        return true;
+    }
     /* A hello that is too long to be seen whole, or wrong, is for the worker to judge. */
     struct tow_hello hello;
     if (frame.length <= n && tow_hello_decode(bytes, &frame, &hello) == 0) {
@@ -371,19 +427,6 @@ static bool look_at_frame(struct tows_pending_conn *conn, const uint8_t *bytes, 
 
 /* The longest PROOF that is taken: a newer client may have more to say. */
 enum { PROOF_MAX = 1024 };
-
-/* Takes bytes that were looked at off the socket. */
-static bool take_bytes(struct tows_pending_conn *conn, size_t n)
-{
-    static uint8_t bytes[PEEK_MAX];
-    return n <= sizeof bytes && recv(conn->fd, bytes, n, MSG_DONTWAIT) == (ssize_t)n;
-}
-
-/* As ask_for_patience: a few bytes into an empty socket. */
-static bool send_bytes(struct tows_pending_conn *conn, const uint8_t *bytes, size_t n)
-{
-    return send(conn->fd, bytes, n, MSG_NOSIGNAL | MSG_DONTWAIT) == (ssize_t)n;
-}
 
 /* Whether a whole first frame is of somebody who can log in, and must. */
 static bool can_log_in(const uint8_t *bytes, const struct tow_frame *frame)
@@ -402,9 +445,7 @@ static bool can_log_in(const uint8_t *bytes, const struct tow_frame *frame)
 static bool look_at_login(struct tows_pending_conn *conn, const uint8_t *bytes, size_t n)
 {
     struct tow_frame frame;
-    struct tow_challenge challenge;
-    uint8_t first[TOW_LOGIN_SIZE], out[128];
-    uint32_t length = 0;
+    uint8_t first[TOW_LOGIN_SIZE];
     if (!conn->demands_token || tow_frame_read(bytes, &frame) < 0) {
         return false;
     }
@@ -430,17 +471,7 @@ static bool look_at_login(struct tows_pending_conn *conn, const uint8_t *bytes, 
         return false;
     }
     memcpy(conn->said.first, first, sizeof first);
-    if (getrandom(challenge.nonce, sizeof challenge.nonce, GRND_NONBLOCK) !=
-            (ssize_t)sizeof challenge.nonce ||
-        !take_bytes(conn, frame.length) ||
-        tow_challenge_encode(&challenge, out, sizeof out, &length) < 0 ||
-        !send_bytes(conn, out, length)) {
-        conn->state = TOW_CONN_GONE;
-        return true;
-    }
-    memcpy(conn->said.server_nonce, challenge.nonce, sizeof challenge.nonce);
-    conn->state = TOW_CONN_LOGIN; /* within the time of a stranger */
-    conn->partial = false;
+    ask_for_proof(conn, frame.length);
     return true;
 }
 
@@ -472,19 +503,26 @@ static void look_at_proof(struct tows_pending_conn *conn)
             return;
         }
     }
-    conn_complain(conn, "%s was asked for a token and %s: the connection was closed", conn->peer,
+    conn_complain(conn, "%s was asked for %s and %s: the connection was closed", conn->peer,
+                  conn->resumes ? "its session's secret" : "a token",
                   got > 0 ? "sent something else" : "went");
     conn->state = TOW_CONN_GONE;
 }
 
-void tows_pending_conn_prove(struct tows_pending_conn *conn, const uint8_t answer[TOW_LOGIN_SIZE])
+bool tows_pending_conn_welcome_back(struct tows_pending_conn *conn,
+                                    const uint8_t answer[TOW_LOGIN_SIZE])
 {
     struct tow_proved proved;
     uint8_t bytes[128];
     uint32_t length = 0;
     memcpy(proved.answer, answer, sizeof proved.answer);
-    if (tow_proved_encode(&proved, bytes, sizeof bytes, &length) < 0 ||
-        !send_bytes(conn, bytes, length)) {
+    return tow_proved_encode(&proved, bytes, sizeof bytes, &length) == 0 &&
+           send_bytes(conn, bytes, length);
+}
+
+void tows_pending_conn_prove(struct tows_pending_conn *conn, const uint8_t answer[TOW_LOGIN_SIZE])
+{
+    if (!tows_pending_conn_welcome_back(conn, answer)) {
         conn->state = TOW_CONN_GONE;
         return;
     }

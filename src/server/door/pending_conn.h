@@ -66,13 +66,16 @@ struct tows_pending_conn {
     bool demands_token;             /* it must log in, if it can, before it says what it wants */
     struct tow_login_said said;     /* LOGIN and later: what the proof is made of */
     uint8_t proof[TOW_LOGIN_SIZE];  /* PROOF */
-    const char *refusal;            /* the sentence with which it is refused (DENIED), or will be
-                                       when it has said what it wants; not owned */
-    bool allowed;                   /* its peer may use this server, by the settings of now */
-    bool shared;                    /* it asks for shared memory, and is answered so */
-    bool partial;    /* some bytes are there, too few: look again soon instead of polling */
-    int64_t look_ns; /* then: when */
-    int64_t held_ns; /* STRANGER: nobody looks at it before; 0: at once */
+    uint8_t login_left[TOW_LOGIN_SIZE]; /* what its login left; zeros: it had none */
+    bool resumes;                       /* LOGIN and later: the proof is of a session's secret */
+    uint32_t line;                      /* `resumes`: which line of the session goes on */
+    const char *refusal; /* the sentence with which it is refused (DENIED), or will be
+                            when it has said what it wants; not owned */
+    bool allowed;        /* its peer may use this server, by the settings of now */
+    bool shared;         /* it asks for shared memory, and is answered so */
+    bool partial;        /* some bytes are there, too few: look again soon instead of polling */
+    int64_t look_ns;     /* then: when */
+    int64_t held_ns;     /* STRANGER: nobody looks at it before; 0: at once */
     char peer[TOW_ADDRESS_MAX];
     char key[TOW_WORKER_KEY_MAX]; /* PROGRAM: which worker it needs */
     uint64_t gpu_memory;          /* PROGRAM: that it asks for; 0: it does not */
@@ -82,7 +85,7 @@ struct tows_pending_conn {
     uint64_t left;                /* admitted without a quota: what the GPUs have for it; 0: all */
     struct tows_place place;      /* PROGRAM, not admitted: in line; place 0: it is not */
     int64_t told_ns;              /* when it was last told to be patient */
-    uint64_t session;             /* LANE: whose it is; ASKED: which is to end */
+    uint64_t session;             /* LANE, `resumes`: whose it is; ASKED: which is to end */
     uint64_t ticket;              /* ASKED: the numbers it waits for; 0: not asked for yet */
     bool at_hand;                 /* ASKED: it waits for none */
     bool present;                 /* ASKED: it wants to know no more than that we are there */
@@ -113,6 +116,10 @@ bool tows_pending_conn_reads(const struct tows_pending_conn *conn);
 
 /* Its proof was right, and this is the server's: it says again what it wants. */
 void tows_pending_conn_prove(struct tows_pending_conn *conn, const uint8_t answer[TOW_LOGIN_SIZE]);
+/* Its proof of a session's secret was right, and this is the server's: what comes next is for the
+ * session. False: nobody is there for the answer. */
+bool tows_pending_conn_welcome_back(struct tows_pending_conn *conn,
+                                    const uint8_t answer[TOW_LOGIN_SIZE]);
 /* Its proof was wrong: it is refused with that sentence, which must live on, after the delay. */
 void tows_pending_conn_deny(struct tows_pending_conn *conn, const char *sentence, int64_t delay_ns);
 

@@ -102,6 +102,7 @@ static int read_class(const struct tows_config *config, const struct tows_config
     class->exclusive = from->exclusive;
     class->wait = from->wait;
     class->lease = from->lease;
+    class->reconnect = from->reconnect;
     int error = tows_allow_read_list(from->users,
                                      name_setting(config, from, "users", setting, sizeof setting),
                                      false, class->users, &class->user_count, why, why_size);
@@ -266,7 +267,8 @@ struct tows_limits tows_policy_limits(const struct tows_config *config,
     bool private = config->private_dir[0] != '\0';
     struct tows_limits limits = {.gpu_memory = private ? 0 : config->gpu_memory,
                                  .session_memory = config->session_memory,
-                                 .session_idle = config->session_idle};
+                                 .session_idle = config->session_idle,
+                                 .reconnect = config->reconnect};
     snprintf(limits.gpu_memory_from, sizeof limits.gpu_memory_from, "gpu-memory");
     if (class != NULL && class->gpu_memory != TOW_CONFIG_UNSAID) {
         snprintf(limits.gpu_memory_from, sizeof limits.gpu_memory_from, "gpu-memory of class %s",
@@ -275,6 +277,7 @@ struct tows_limits tows_policy_limits(const struct tows_config *config,
     if (class != NULL) {
         limits.gpu_memory = said_or(class->gpu_memory, limits.gpu_memory);
         limits.session_idle = said_or(class->session_idle, limits.session_idle);
+        limits.reconnect = said_or(class->reconnect, limits.reconnect);
         uint64_t memory = said_or(class->session_memory, 0);
         limits.session_memory = memory != 0 ? memory : limits.session_memory;
     }

@@ -29,6 +29,7 @@ struct tows_limits {
     uint64_t lease;            /* seconds after which it gives way to those who wait; 0: never */
     uint32_t priority;         /* enum tows_config_priority */
     bool exclusive, forbidden; /* has the GPUs alone; asks for that and may not */
+    uint64_t reconnect;        /* seconds that a cut may last; 0: it is the end */
 };
 
 struct tows_network {
@@ -45,7 +46,7 @@ struct tows_policy_class {
     struct tows_network networks[TOW_POLICY_NETWORKS_MAX];
     unsigned network_count;
     /* TOW_CONFIG_UNSAID: the setting of that name holds. */
-    uint64_t gpu_memory, max_sessions, sessions_per_peer, session_memory, session_idle;
+    uint64_t gpu_memory, max_sessions, sessions_per_peer, session_memory, session_idle, reconnect;
     uint64_t priority, exclusive, wait, lease;
 };
 

@@ -242,6 +242,9 @@ static void end_those_together(struct tows_worker_pool *pool)
 
 static int64_t usage_moved(const struct tows_worker *worker)
 {
+    if (atomic_load(&worker->stats->detached_ns) != 0) {
+        return tow_time_now_ns(); /* its program cannot say what it wants */
+    }
     return worker->usage.moved_ns != 0 ? worker->usage.moved_ns : worker->since_ns;
 }
 

@@ -100,7 +100,9 @@ static void watchdog_follow(struct tows_worker_pool *pool, struct tows_worker *w
         return;
     }
     struct tows_machine_process process = {.state = '?'};
-    if (worker->lingers++ < pool->config->linger) {
+    /* Where the line lasts, its program may come again. */
+    bool lasts = worker->lasting && atomic_load(&worker->stats->lasts) != 0;
+    if (worker->lingers++ < pool->config->linger + (lasts ? worker->limits.reconnect : 0)) {
         return;
     }
     tows_machine_look(worker->pid, &process);

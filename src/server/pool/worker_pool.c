@@ -99,6 +99,7 @@ static void worker_free(struct tows_worker_pool *pool, struct tows_worker *worke
     tows_refusals_close(worker);
     munmap(worker->stats, sizeof *worker->stats);
     explicit_bzero(&worker->grant, sizeof worker->grant);
+    explicit_bzero(&worker->secret, sizeof worker->secret);
     free(worker);
 }
 
@@ -205,6 +206,24 @@ struct tow_log_about tows_worker_about(const struct tows_worker *worker,
                                   .tenant = tows_who_text(&worker->who, ret_tenant)};
 }
 
+/* A connection of TCP may be cut. The client makes the same of what it is sent. */
+static void make_secret(struct tows_worker *worker, struct tows_worker_msg *msg)
+{
+    struct tow_login_token token;
+    worker->lasting =
+        tow_transport_kind_lasts((enum tow_transport_kind)msg->transport) &&
+        worker->limits.reconnect != 0 &&
+        getrandom(msg->secret, sizeof msg->secret, GRND_NONBLOCK) == (ssize_t)sizeof msg->secret;
+    if (!worker->lasting) {
+        msg->limits.reconnect = 0;
+        return;
+    }
+    tow_login_session(msg->session, msg->secret, worker->left, &token);
+    tow_login_keep(&token, &worker->secret);
+    explicit_bzero(&token, sizeof token);
+    explicit_bzero(worker->left, sizeof worker->left);
+}
+
 /* Sends the client's connection. */
 static int pool_serve(struct tows_worker_pool *pool, struct tows_worker *worker, int fd,
                       enum tow_transport_kind kind, uint64_t session, const char *peer,
@@ -218,9 +237,11 @@ static int pool_serve(struct tows_worker_pool *pool, struct tows_worker *worker,
     msg.granted = worker->granted ? 1 : 0;
     msg.grant = worker->grant;
     msg.limits = worker->limits;
+    make_secret(worker, &msg);
     msg.user = worker->user = tows_tenant_users_pick(pool, who);
     int error = tow_fds_send(worker->control, &msg, sizeof msg, &fd, 1);
     explicit_bzero(&msg.grant, sizeof msg.grant);
+    explicit_bzero(msg.secret, sizeof msg.secret);
     if (error < 0) {
         tows_worker_pool_end(pool, worker);
         return error;
@@ -295,21 +316,62 @@ static bool comes_from_there(const struct tows_worker *worker, const struct tows
     return !network || tows_who_same(&worker->origin, origin);
 }
 
+/* A worker that does not take connections fast enough must not hold the listener up. */
+static int pool_send_connection(const struct tows_worker *worker, const struct tows_worker_msg *msg,
+                                int fd)
+{
+    struct pollfd room = {.fd = worker->control, .events = POLLOUT};
+    if (poll(&room, 1, 0) != 1 || (room.revents & POLLOUT) == 0) {
+        return -EAGAIN;
+    }
+    return tow_fds_send(worker->control, msg, sizeof *msg, &fd, 1);
+}
+
 /* A further connection, for a worker that takes some. */
 static int pool_send_lane(const struct tows_worker *worker, int fd, enum tow_transport_kind kind)
 {
     struct tows_worker_msg msg = {
         .what = TOW_WORKER_MSG_LANE, .transport = kind, .session = worker->session};
-    /* One that does not take them fast enough must not hold the listener up. */
-    struct pollfd room = {.fd = worker->control, .events = POLLOUT};
-    if (poll(&room, 1, 0) != 1 || (room.revents & POLLOUT) == 0) {
-        return -EAGAIN;
-    }
     msg.granted = worker->granted ? 1 : 0;
     msg.grant = worker->grant;
-    int error = tow_fds_send(worker->control, &msg, sizeof msg, &fd, 1);
+    int error = pool_send_connection(worker, &msg, fd);
     explicit_bzero(&msg.grant, sizeof msg.grant);
     return error;
+}
+
+struct tows_worker *tows_worker_pool_lasting(struct tows_worker_pool *pool, uint64_t session)
+{
+    struct tows_worker *worker = tows_worker_pool_find(pool, session);
+    return worker != NULL && worker->lasting && worker->end_ns == 0 &&
+                   atomic_load(&worker->stats->lasts) != 0
+               ? worker
+               : NULL;
+}
+
+int tows_worker_pool_resume(struct tows_worker *worker, uint32_t line, int fd,
+                            enum tow_transport_kind kind, const char *peer,
+                            const struct tows_who *origin)
+{
+    const struct tows_worker_msg msg = {
+        .what = TOW_WORKER_MSG_RESUME, .transport = kind, .session = worker->session, .line = line};
+    int error = pool_send_connection(worker, &msg, fd);
+    if (error < 0 || line != TOW_LANE_MAIN) {
+        return error;
+    }
+    char tenant[TOW_WHO_TEXT_MAX];
+    snprintf(worker->peer, sizeof worker->peer, "%s", peer);
+    worker->lingers = 0;
+    worker->origin = *origin; /* its further connections come from there now */
+    int own = fcntl(fd, F_DUPFD_CLOEXEC, 0);
+    if (own >= 0 && worker->client >= 0) {
+        close(worker->client);
+    }
+    worker->client = own >= 0 ? own : worker->client;
+    struct tow_log_about about = tows_worker_about(worker, tenant);
+    tow_log_about(TOW_AREA_SERVER, TOW_LOG_INFO, &about,
+                  "session %llu was cut off, and goes on from %s",
+                  (unsigned long long)worker->session, peer);
+    return 0;
 }
 
 int tows_worker_pool_arrive(struct tows_worker_pool *pool, const uint8_t id[TOW_GRANT_ID], int fd,

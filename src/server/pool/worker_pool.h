@@ -68,9 +68,12 @@ struct tows_worker {
     int64_t waited_ns; /* BUSY: how long its program was at the door before */
     int64_t end_ns;    /* BUSY: it was told to end, and is ended then; 0: it was not */
     struct tows_usage usage;
-    struct tow_grant grant; /* BUSY, over tls: what its client's lines are made with */
-    bool granted;           /* it has one */
-    int64_t arrive_ns;      /* granted: when the client must have come; 0: it has */
+    uint8_t left[TOW_LOGIN_SIZE]; /* what its client's login left; whoever assigns it sets it */
+    struct tow_login_keys secret; /* BUSY: of the session's secret, if `lasting` */
+    bool lasting;                 /* its client may come again when its connection is cut */
+    struct tow_grant grant;       /* BUSY, over tls: what its client's lines are made with */
+    bool granted;                 /* it has one */
+    int64_t arrive_ns;            /* granted: when the client must have come; 0: it has */
 };
 
 /* For lines of the log about its session. */
@@ -145,6 +148,14 @@ int tows_worker_pool_arrive(struct tows_worker_pool *pool, const uint8_t id[TOW_
  * -ENOENT if there is no such session, or it comes from elsewhere: nobody learns which. */
 int tows_worker_pool_lane(struct tows_worker_pool *pool, uint64_t session, int fd,
                           enum tow_transport_kind kind, const struct tows_who *origin);
+
+/* The worker of a session that outlives its connection; NULL: there is none. */
+struct tows_worker *tows_worker_pool_lasting(struct tows_worker_pool *pool, uint64_t session);
+/* Gives it a connection of its client's, who has shown the session's secret: its `line` (RESUME)
+ * goes on there. The caller still owns its own `fd`. -EAGAIN: not now. */
+int tows_worker_pool_resume(struct tows_worker *worker, uint32_t line, int fd,
+                            enum tow_transport_kind kind, const char *peer,
+                            const struct tows_who *origin);
 
 /* The worker's control socket is readable. Returns 1 if the failure of a start should be told to
  * clients that wait for `worker->key`. */

@@ -13,6 +13,7 @@
 #include "server/family/device.h"
 #include "server/run/lane.h"
 #include "server/session/session.h"
+#include "transport/keep.h"
 #include "wire/handshake.h"
 #include "wire/limits.h"
 
@@ -98,8 +99,8 @@ static int hello_agree(struct tows_session *session, const struct tow_hello *hel
     return 0;
 }
 
-static int hello_welcome(struct tows_session *session, uint32_t version, const uint32_t *lacking,
-                         uint32_t lacking_count)
+static int hello_welcome(struct tows_session *session, uint32_t version, bool lasts,
+                         const uint32_t *lacking, uint32_t lacking_count)
 {
     uint8_t *snapshot = NULL;
     size_t snapshot_size = 0;
@@ -113,7 +114,8 @@ static int hello_welcome(struct tows_session *session, uint32_t version, const u
         .capabilities = session->options->in_process
                             ? 0
                             : TOW_CAN_OUTLAST | TOW_CAN_LIMIT | TOW_CAN_LINE |
-                                  (session->options->quota ? TOW_CAN_FULL : 0),
+                                  (session->options->quota ? TOW_CAN_FULL : 0) |
+                                  (lasts ? TOW_CAN_LAST : 0),
         .session = session->options->id,
         .frame_max = TOW_FRAME_MAX,
         .data_max = TOW_DATA_MAX,
@@ -145,6 +147,36 @@ static int hello_welcome(struct tows_session *session, uint32_t version, const u
         tow_line_commit(session->line, length);
     }
     free(snapshot);
+    return error;
+}
+
+/* Says how, behind the welcome; from then on the line is one that outlives its connection. */
+static int hello_lasting(struct tows_session *session, bool lanes)
+{
+    const struct tows_session_options *options = session->options;
+    const struct tow_keep_setup setup = {.limit_ns = (int64_t)options->reconnect_s * TOW_TIME_S};
+    struct tow_lasting lasting = {.seconds = options->reconnect_s};
+    struct tow_line *line;
+    uint8_t *at = NULL;
+    uint32_t length = 0;
+    memcpy(lasting.secret, options->secret, sizeof lasting.secret);
+    int error = tow_line_reserve(session->line, 128, &at);
+    if (error >= 0) {
+        error = tow_lasting_encode(&lasting, at, 128, &length);
+    }
+    explicit_bzero(&lasting, sizeof lasting);
+    if (error < 0) {
+        return error;
+    }
+    tow_line_commit(session->line, length);
+    error = tow_keep_line(session->line, &setup, &line);
+    if (error == 0) {
+        session->line = line;
+        error = tows_lane_await(session, lanes);
+    }
+    if (error == 0) {
+        options->on_lasting(line, setup.limit_ns);
+    }
     return error;
 }
 
@@ -197,10 +229,16 @@ int tows_session_hello(struct tows_session *session)
     atomic_store(&stats->device, -1);
     atomic_store(&stats->started_ns, tow_time_now_ns());
     bool lanes = (hello.capabilities & TOW_CAN_LANES) != 0;
+    bool lasts = (hello.capabilities & TOW_CAN_LAST) != 0 && session->options->reconnect_s != 0 &&
+                 tow_line_can_break(session->line);
+    bool silence = (hello.capabilities & TOW_CAN_SILENCE) != 0;
     tow_line_consume(session->line, frame.length);
-    error = hello_welcome(session, (uint32_t)version, lacking, lacking_count);
+    error = hello_welcome(session, (uint32_t)version, lasts, lacking, lacking_count);
+    if (error == 0 && lasts) {
+        error = hello_lasting(session, lanes);
+    }
     if (error == 0 && tow_line_can_break(session->line)) {
-        error = hello_silence(session, (hello.capabilities & TOW_CAN_SILENCE) != 0);
+        error = hello_silence(session, silence);
     }
     if (error == 0 && lanes) {
         tows_lane_begin(session, true);

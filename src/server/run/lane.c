@@ -14,11 +14,15 @@
 #include "server/run/side.h"
 #include "server/session/session.h"
 #include "server/session/transfer.h"
+#include "transport/keep.h"
 #include "transport/lanes.h"
 #include "wire/control.h"
 
 /* The listener has seen the whole first frame before it hands a connection over. */
 #define FIRST_FRAME_NS (1 * TOW_TIME_S)
+
+/* What both ends of a line have received, they tell each other: the client waits no longer. */
+#define MEND_NS (4 * TOW_TIME_S)
 
 struct tows_acceptor {
     struct tows_session *session; /* borrowed: the worker's, which ends with the process */
@@ -79,9 +83,12 @@ static void *accept_run(void *arg)
     struct tows_acceptor *acceptor = arg;
     struct tows_session *session = acceptor->session;
     struct tow_line *line = NULL;
-    while (session->options->next_lane(&line) == 0) {
+    bool again = false;
+    while (session->options->next_lane(&line, &again) == 0) {
         bool side = false;
-        if (!welcome_lane(acceptor, line, &side)) {
+        if (again) {
+            tow_keep_mend(session->line, line, tow_time_deadline(MEND_NS));
+        } else if (!welcome_lane(acceptor, line, &side)) {
             tow_line_close(line);
         } else if (side) {
             tows_side_begin(session, line);
@@ -127,8 +134,13 @@ static struct tows_acceptor *lane_start(struct tows_session *session, bool bulk)
         return NULL;
     }
     pthread_detach(thread);
-    atomic_store(&session->stats->lanes, 1);
     return acceptor;
+}
+
+int tows_lane_await(struct tows_session *session, bool bulk)
+{
+    session->acceptor = lane_start(session, bulk && session->options->lanes > 0);
+    return session->acceptor != NULL ? 0 : -ENOMEM;
 }
 
 void tows_lane_begin(struct tows_session *session, bool bulk)
@@ -138,10 +150,13 @@ void tows_lane_begin(struct tows_session *session, bool bulk)
         (!bulk || session->options->lanes > 0)) {
         session->acceptor = lane_start(session, bulk);
     }
+    if (session->acceptor != NULL) {
+        atomic_store(&session->stats->lanes, 1);
+    }
     if (!bulk) {
         tell_key(session, TOW_NOTICE_SIDE,
                  session->acceptor != NULL ? session->acceptor->key : none);
-    } else if (session->acceptor != NULL) {
+    } else if (session->lanes != NULL) {
         tell_key(session, TOW_NOTICE_LANES, session->acceptor->key);
     }
 }

@@ -9,6 +9,10 @@
 
 struct tows_session;
 
+/* The session's line lasts: begins to take connections over which it goes on. With `bulk` others
+ * may come, too, once the client is told of them. Before the first command. -ENOMEM. */
+int tows_lane_await(struct tows_session *session, bool bulk);
+
 /* Tells the client the key, and waits for them on a thread of its own. With `bulk`, before the
  * session's first command: they may be lanes for bulk data. Without, later, by the leader: only the
  * side line (side.h). */

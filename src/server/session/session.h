@@ -34,7 +34,9 @@ struct tows_session_stats {
     _Atomic uint32_t threads;   /* see tows_session_claim_thread */
     _Atomic uint32_t threads_max; /* that the session may have now: the listener's word; 0: none */
     _Atomic uint32_t client_pid;
-    _Atomic uint32_t lanes; /* 1: the session takes further connections */
+    _Atomic uint32_t lanes;      /* 1: the session takes further connections */
+    _Atomic uint32_t lasts;      /* 1: it takes connections over which its line goes on */
+    _Atomic int64_t detached_ns; /* since when its client's connection is cut; 0: it is not */
     _Atomic uint32_t lines; /* that this worker may write to the log: the listener gives them */
     _Atomic int32_t device; /* of the last context used, -1 if none */
     _Atomic int64_t started_ns;
@@ -99,9 +101,16 @@ struct tows_session_options {
     unsigned threads_max;                   /* threads for its client; 0: TOW_SESSION_THREADS_MAX */
     uint64_t silence_ms; /* on a network: how long a machine may be silent; 0: ever */
     unsigned lanes;      /* further connections for bulk data; 0: none */
-    /* Waits for the next of them, of which nothing was read yet; -EPIPE: none will come. NULL:
-     * there are none. */
-    int (*next_lane)(struct tow_line **ret_line);
+    /* Waits for the next of them, of which nothing was read yet; `again`: it is no further one, the
+     * session's own line is to go on over it. -EPIPE: none will come. NULL: there are none. */
+    int (*next_lane)(struct tow_line **ret_line, bool *ret_again);
+    /* Over tcp: how long a cut of the client's connection may last, and what it is sent so that it
+     * can show that the session is its own (TOW_LOGIN_SIZE bytes, borrowed). 0: a cut is the end.
+     */
+    uint32_t reconnect_s;
+    const uint8_t *secret;
+    /* The session's line is this one from now on, and such a one. */
+    void (*on_lasting)(struct tow_line *line, int64_t limit_ns);
     /* What is for other sessions of the same server; NULL: there is no sharing. All may be called
      * by several threads at once. */
     const struct tows_export_ops *exports;

@@ -26,12 +26,13 @@
 #include "server/worker/cache.h"
 #include "server/worker/describe.h"
 #include "server/worker/guard.h"
+#include "server/worker/leash.h"
 #include "server/worker/output.h"
 #include "server/worker/worker_msg.h"
 #include "server/walls/walls.h"
 #include "server/run/run.h"
 #include "server/session/session.h"
-#include "transport/silence.h"
+#include "transport/keep.h"
 #include "transport/tls.h"
 #include "transport/tls_lib.h"
 #include "transport/transport.h"
@@ -137,9 +138,8 @@ void tows_worker_code_cache(const struct tows_config *config, char *ret_path, si
     }
 }
 
-static int monitored = -1;                  /* the client's connection, once more; the monitor's */
-static bool monitors_network;               /* it can break */
 static struct tows_session *_Atomic served; /* the session, once it may be dismissed */
+static struct tow_line *_Atomic lasting;    /* its line, if it outlives its connection */
 static atomic_bool said_goodbye;            /* the client did */
 static struct tows_session_stats *shown;    /* borrowed: what the listener sees, and says */
 static int64_t silence_ns; /* how long the client's machine may be silent; set before threads */
@@ -149,12 +149,23 @@ static void session_begins(struct tows_session *session)
     atomic_store(&served, session);
 }
 
+static void session_lasts(struct tow_line *line, int64_t limit_ns)
+{
+    atomic_store(&lasting, line);
+    atomic_store(&shown->lasts, 1);
+    tows_leash_last(limit_ns);
+}
+
 /* A client that has said goodbye keeps its end open until this process has ended. From now on the
- * monitor gives the session its grace time; the client does not see this. */
+ * session has its grace time. */
 static void client_leaves(void)
 {
+    struct tow_line *line = atomic_load(&lasting);
     atomic_store(&said_goodbye, true);
-    shutdown(monitored, SHUT_RD);
+    if (line != NULL) {
+        tow_keep_acknowledge(line); /* or it would come again to say it once more */
+    }
+    tows_leash_release();
 }
 
 /* The listener has shut its end of the socket down: the session is to end, for the reason that it
@@ -171,40 +182,32 @@ static void worker_dismiss(void)
     tows_session_dismiss(session, sentence, GRACE_NS);
 }
 
-/* Sees to it that a worker never outlives its client by more than the grace time, whatever its
- * session is stuck in (a kernel that never ends, for example): the driver frees all that a dead
- * process had. The same if the listener wants the session to end. */
-static void *monitor_client(void *arg)
+static void client_gone(void)
 {
-    int fd = *(int *)arg;
-    struct pollfd watched[2] = {{.fd = fd, .events = POLLRDHUP},
-                                {.fd = TOW_WORKER_MSG_FD, .events = POLLRDHUP}};
-    int look_ms = monitors_network ? (int)(silence_ns / TOW_SILENCE_LOOKS / TOW_TIME_MS) : 0;
-    struct tow_silence silence = {0};
-    int ready;
-    while ((ready = poll(watched, 2, look_ms > 0 ? look_ms : -1)) <= 0) {
-        /* Who serves the session may stand in the driver, and look at nothing. */
-        if (ready < 0 && errno != EINTR) {
-            break;
-        }
-        if (tow_silence_look(&silence, fd, silence_ns, ready < 0)) {
-            tow_log(TOW_AREA_SERVER, TOW_LOG_INFO,
-                    "the client's machine has said nothing for too long");
-            shutdown(fd, SHUT_RDWR);
-        }
+    struct tow_line *line = atomic_load(&lasting);
+    if (line != NULL) {
+        tow_keep_give_up(line);
     }
-    bool left = watched[0].revents != 0;
-    if (!left) {
-        worker_dismiss();
+}
+
+/* A client that is still there learns that this is no cut. */
+static void hang_up(void)
+{
+    struct tow_line *line = atomic_load(&lasting);
+    if (line != NULL && !atomic_load(&said_goodbye)) {
+        tow_line_shutdown(line);
     }
-    tow_time_sleep(GRACE_NS);
+}
+
+__attribute__((noreturn)) static void worker_give_up(bool told)
+{
     tow_log(TOW_AREA_SERVER, TOW_LOG_INFO, "%s and its session has not ended: giving up on it",
-            left ? "the client has gone" : "the client was told to go");
+            told ? "the client was told to go" : "the client has gone");
     tow_log_flush(true);
-    _exit(!left                        ? TOW_WORKER_END_TOLD
+    hang_up();
+    _exit(told                         ? TOW_WORKER_END_TOLD
           : atomic_load(&said_goodbye) ? TOW_WORKER_END_LEFT
                                        : TOW_WORKER_END_LOST);
-    return NULL;
 }
 
 /* The line of a connection that the listener sent, which it owns in any case. */
@@ -223,8 +226,27 @@ static int worker_line(struct tows_worker_msg *msg, int fd, char *why, size_t si
     return error;
 }
 
+/* The client comes again. What is no line is taken care of here: -EALREADY. */
+static int take_again(struct tows_worker_msg *msg, int fd, struct tow_line **ret_line)
+{
+    char why[TOW_WHY_MAX];
+    if (msg->line == TOW_LANE_LEASH) {
+        tows_leash_take(fd);
+        return -EALREADY;
+    }
+    if (msg->line != TOW_LANE_MAIN) {
+        close(fd);
+        return -EALREADY;
+    }
+    int own = dup(fd);
+    if (own >= 0) {
+        tows_leash_renew(own);
+    }
+    return worker_line(msg, fd, why, sizeof why, ret_line);
+}
+
 /* The listener sends the session's further connections the way it sent the first. */
-static int next_lane(struct tow_line **ret_line)
+static int next_lane(struct tow_line **ret_line, bool *ret_again)
 {
     for (;;) {
         struct tows_worker_msg msg;
@@ -235,7 +257,12 @@ static int next_lane(struct tow_line **ret_line)
         if (error < 0) {
             return -EPIPE;
         }
-        if (count == 1 && msg.what != TOW_WORKER_MSG_LANE) {
+        *ret_again = msg.what == TOW_WORKER_MSG_RESUME;
+        if (count == 1 && *ret_again) {
+            if (take_again(&msg, fd, ret_line) == 0) {
+                return 0;
+            }
+        } else if (count == 1 && msg.what != TOW_WORKER_MSG_LANE) {
             close(fd);
         } else if (count == 1 && worker_line(&msg, fd, why, sizeof why, ret_line) == 0) {
             tow_line_set_silence(*ret_line, silence_ns);
@@ -368,8 +395,8 @@ static int worker_serve(const struct tows_config *config, struct tow_backend *ba
                         struct tows_session_stats *stats, struct tows_worker_msg *request,
                         const char *code_cache, int fd)
 {
-    monitored = dup(fd);
     shown = stats;
+    const int watched = dup(fd);
     silence_ns = (int64_t)config->heartbeat * TOW_TIME_S;
     char why[TOW_WHY_MAX];
     struct tow_line *line;
@@ -378,13 +405,22 @@ static int worker_serve(const struct tows_config *config, struct tow_backend *ba
         tow_log(TOW_AREA_SERVER, TOW_LOG_WARN, "%s: %s", request->peer, why);
         return error;
     }
-    pthread_t monitor;
-    monitors_network = tow_line_can_break(line);
-    if (monitored < 0 || tow_thread_start("tow-watch", monitor_client, &monitored, &monitor) < 0) {
+    const struct tows_leash_setup leash = {.fd = watched,
+                                           .network = tow_line_can_break(line),
+                                           .silence_ns = silence_ns,
+                                           .grace_ns = GRACE_NS,
+                                           .control = TOW_WORKER_MSG_FD,
+                                           .stats = stats,
+                                           .dismiss = worker_dismiss,
+                                           .gone = client_gone,
+                                           .give_up = worker_give_up};
+    if (watched < 0 || tows_leash_start(&leash) < 0) {
         tow_log(TOW_AREA_SERVER, TOW_LOG_WARN, "no thread for watching the client can be had");
-    } else {
-        pthread_detach(monitor);
     }
+    /* Threads of the session may still look at it when this one has left. */
+    static uint8_t secret[TOW_LOGIN_SIZE];
+    memcpy(secret, request->secret, sizeof secret);
+    explicit_bzero(request->secret, sizeof request->secret);
     if (request->limits.gpu_memory != 0) {
         tows_account_limit(&backend->driver, request->limits.gpu_memory,
                            request->limits.gpu_memory_from, tell_client);
@@ -404,6 +440,9 @@ static int worker_serve(const struct tows_config *config, struct tow_backend *ba
         .quota = request->limits.gpu_memory != 0,
         .threads_max = (unsigned)config->session_threads,
         .silence_ms = config->heartbeat * 1000,
+        .reconnect_s = (uint32_t)request->limits.reconnect,
+        .secret = secret,
+        .on_lasting = session_lasts,
         .lanes = (unsigned)config->lanes,
         .next_lane = next_lane,
         .on_bye = client_leaves,
@@ -422,7 +461,9 @@ static int worker_serve(const struct tows_config *config, struct tow_backend *ba
     }
     /* A last sentence may still be on its way out; a client that has left reads none. */
     if (error != 0) {
-        tow_line_drain(line, tow_time_deadline(GRACE_NS));
+        struct tow_line *own = atomic_load(&lasting);
+        tow_line_drain(own != NULL ? own : line, tow_time_deadline(GRACE_NS));
+        hang_up();
     }
     return error;
 }

@@ -38,10 +38,12 @@ enum tows_worker_msg_what {
     TOW_WORKER_MSG_KEEP_HANDLE = 10, /* keep the handle; answer: its token */
     TOW_WORKER_MSG_GET_HANDLE = 11,  /* answer: the handle of the token */
     /* Worker: about the cache of code (server/pool/cache_writer.h). */
-    TOW_WORKER_MSG_STORE = 12, /* the second descriptor is an image, a sealed memfd; answer: it is
-                           kept, or why not. Asked in the same way */
-    TOW_WORKER_MSG_FACTS = 13, /* text: facts of an image's kernels; no answer */
-    TOW_WORKER_MSG_USE = 14,   /* an image (key 0) or facts were used; no answer */
+    TOW_WORKER_MSG_STORE = 12,  /* the second descriptor is an image, a sealed memfd; answer: it is
+                            kept, or why not. Asked in the same way */
+    TOW_WORKER_MSG_FACTS = 13,  /* text: facts of an image's kernels; no answer */
+    TOW_WORKER_MSG_USE = 14,    /* an image (key 0) or facts were used; no answer */
+    TOW_WORKER_MSG_RESUME = 15, /* listener: a connection over which a line of the session goes on;
+                           one descriptor comes with it */
 };
 
 enum { TOW_WORKER_MSG_TEXT_MAX = 64 << 10 };
@@ -64,14 +66,16 @@ struct tows_worker_msg {
     char peer[128];  /* SERVE */
     char tenant[64]; /* SERVE: whose it is, for the log */
     uint32_t text_size;
-    uint32_t pageable;             /* READY: 1: GPUs reach pageable memory, see describe.h */
-    struct tow_token token;        /* GET, FORGET, GET_HANDLE */
-    struct tows_ipc_handle handle; /* KEEP_HANDLE */
-    uint8_t hash[TOW_SHA256_SIZE]; /* STORE, FACTS, USE: of the image */
-    uint64_t key;                  /* FACTS, USE: of the kind of GPU */
-    uint32_t user;                 /* SERVE: whom it becomes; 0: it keeps the server's user */
-    struct tows_limits limits;     /* SERVE */
-    uint32_t granted;              /* SERVE, LANE: 1: the connection is TLS with this secret */
+    uint32_t pageable;              /* READY: 1: GPUs reach pageable memory, see describe.h */
+    struct tow_token token;         /* GET, FORGET, GET_HANDLE */
+    struct tows_ipc_handle handle;  /* KEEP_HANDLE */
+    uint8_t hash[TOW_SHA256_SIZE];  /* STORE, FACTS, USE: of the image */
+    uint64_t key;                   /* FACTS, USE: of the kind of GPU */
+    uint32_t user;                  /* SERVE: whom it becomes; 0: it keeps the server's user */
+    struct tows_limits limits;      /* SERVE */
+    uint8_t secret[TOW_LOGIN_SIZE]; /* SERVE, with limits.reconnect: what is sent to the client */
+    uint32_t line;                  /* RESUME: as in the frame of that name */
+    uint32_t granted;               /* SERVE, LANE: 1: the connection is TLS with this secret */
     struct tow_grant grant;
 };
 

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """In a network of its own: the loopback goes down under three programs: one waits for calls, one copies over several connections,
-one makes no calls. They and the server notice. Run by test_operation.py."""
+one makes no calls. They and the server notice. Where connections last, the first goes on when it is up again. Run by
+test_operation.py."""
 
 import fcntl
 import os
@@ -28,7 +29,7 @@ def hold(server, mode):
 
 
 loopback(0x41)  # IFF_UP | IFF_RUNNING
-with t.Server("--heartbeat=5") as server:
+with t.Server("--heartbeat=5", "--reconnect=0") as server:
     waits, copies, quiet = (hold(server, mode) for mode in ("poll", "copy", "leave"))
     t.equal(len(server.status()["sessions"]), 3, "sessions")
     loopback(0)
@@ -40,3 +41,17 @@ with t.Server("--heartbeat=5") as server:
     print(f"the server had given all up {seconds:.1f} s after the programs")
     quiet.kill()
     quiet.communicate()
+
+loopback(0x41)
+with t.Server("--heartbeat=5") as server:
+    process = hold(server, "poll")
+    loopback(0)
+    t.wait_until(lambda: "detached_s" in server.status()["sessions"][0], 20, "the server notices that the network is down")
+    seen = server.status()["sessions"][0]["calls"]
+    loopback(0x41)
+    seconds = t.wait_until(lambda: server.status()["sessions"][0]["calls"] > seen + 10, 20, "the program goes on")
+    print(f"the program went on {seconds:.1f} s after the network was back")
+    t.check("detached_s" not in server.status()["sessions"][0], "it is shown as detached")
+    process.kill()
+    err = process.communicate()[1]
+    t.check("is back after" in err or "and is back" in err, err)

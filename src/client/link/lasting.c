@@ -1,0 +1,317 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Connects again for a line that was cut, and says so; and holds the leash: a connection on which
+ * nothing is said, so that its end tells the server whether the program has gone or the network. */
+#include "client/link/lasting.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/mutex.h"
+#include "base/thread.h"
+#include "transport/keep.h"
+#include "transport/login.h"
+#include "transport/secret_page.h"
+#include "transport/transport.h"
+#include "wire/control.h"
+
+/* The leash: between two tries, doubled up to the second. */
+#define PAUSE_MIN_NS (10 * TOW_TIME_MS)
+#define PAUSE_MAX_NS (500 * TOW_TIME_MS)
+#define DIAL_NS (4 * TOW_TIME_S)
+
+enum { STAYS, LEAVES, LEFT };
+
+struct towc_lasting {
+    struct towc_link *link;         /* borrowed: it owns this */
+    struct tow_login_token *secret; /* owned, on a secret page: the session's */
+    uint32_t seconds;
+    atomic_int phase;
+    /* By the line's own thread. */
+    bool said;         /* the person was told of this cut */
+    int64_t since_ns;  /* when it was first tried to connect again; 0: there is no cut */
+    char refusal[256]; /* set before the line ends, which is how others know */
+    struct {
+        struct tow_mutex lock; /* guards all here but the thread */
+        pthread_cond_t changed;
+        bool ends;
+        struct tow_line *_Atomic line; /* owned; NULL: there is none now */
+        bool started;
+        pthread_t thread;
+    } leash;
+};
+
+static int lasting_dial(struct towc_lasting *lasting, uint32_t which, int64_t deadline_ns,
+                        char *why, size_t why_size, struct tow_line **ret_line)
+{
+    struct towc_link *link = lasting->link;
+    const struct tow_resume resume = {.session = lasting->secret->id, .line = which};
+    struct tow_line *line = NULL;
+    int error = tow_transport_connect(link->address, deadline_ns, why, why_size, &line);
+    if (error == 0) {
+        error = tow_login_resume(line, link->address, &resume, lasting->secret, deadline_ns, why,
+                                 why_size);
+    }
+    if (error < 0) {
+        tow_line_close(line);
+        return error;
+    }
+    *ret_line = line;
+    return 0;
+}
+
+/* ---- the line ---- */
+
+static int dial_again(void *arg, int64_t deadline_ns, struct tow_line **ret_line)
+{
+    struct towc_lasting *lasting = arg;
+    char why[TOW_WHY_MAX] = "";
+    if (atomic_load(&lasting->phase) == LEFT) {
+        return -ESTALE;
+    }
+    if (lasting->since_ns == 0) {
+        lasting->since_ns = tow_time_now_ns();
+    }
+    int error = lasting_dial(lasting, TOW_LANE_MAIN, deadline_ns, why, sizeof why, ret_line);
+    if (error == -ESTALE) {
+        snprintf(lasting->refusal, sizeof lasting->refusal, "%s", why);
+    } else if (error < 0 && !lasting->said && atomic_load(&lasting->phase) == STAYS) {
+        lasting->said = true;
+        tow_log(TOW_AREA_CLIENT, TOW_LOG_WARN,
+                "the connection to %s was cut; trying again for %u s", lasting->link->address,
+                lasting->seconds);
+    }
+    return error;
+}
+
+static void line_mended(void *arg)
+{
+    struct towc_lasting *lasting = arg;
+    int64_t seconds = (tow_time_now_ns() - lasting->since_ns) / TOW_TIME_S;
+    if (atomic_load(&lasting->phase) == STAYS && lasting->said) {
+        tow_log(TOW_AREA_CLIENT, TOW_LOG_WARN,
+                "the connection to %s is back after %d s: the program goes on",
+                lasting->link->address, (int)seconds);
+    } else if (atomic_load(&lasting->phase) == STAYS) {
+        tow_log(TOW_AREA_CLIENT, TOW_LOG_WARN,
+                "the connection to %s was cut, and is back: the program goes on",
+                lasting->link->address);
+    }
+    lasting->said = false;
+    lasting->since_ns = 0;
+}
+
+/* ---- the leash ---- */
+
+/* Sleeps, unless all is over. */
+static void leash_pause(struct towc_lasting *lasting, int64_t ns)
+{
+    int64_t until = tow_time_deadline(ns);
+    int error = 0;
+    tow_mutex_lock(&lasting->leash.lock);
+    while (!lasting->leash.ends && error == 0) {
+        error = tow_mutex_wait_until(&lasting->leash.lock, &lasting->leash.changed, until);
+    }
+    tow_mutex_unlock(&lasting->leash.lock);
+}
+
+/* Whether the line is held on to; else it is closed. */
+static bool leash_keep(struct towc_lasting *lasting, struct tow_line *line)
+{
+    tow_mutex_lock(&lasting->leash.lock);
+    bool ends = lasting->leash.ends;
+    if (!ends) {
+        int64_t silence_ns = atomic_load(&lasting->link->silence_ns);
+        if (silence_ns >= 0) {
+            tow_line_set_silence(line, silence_ns);
+        }
+        atomic_store(&lasting->leash.line, line);
+    }
+    tow_mutex_unlock(&lasting->leash.lock);
+    if (ends) {
+        tow_line_close(line);
+    }
+    return !ends;
+}
+
+void towc_lasting_silence(struct towc_link *link)
+{
+    struct towc_lasting *lasting = link->lasting;
+    if (lasting == NULL) {
+        return;
+    }
+    tow_mutex_lock(&lasting->leash.lock);
+    if (atomic_load(&lasting->leash.line) != NULL) {
+        tow_line_set_silence(atomic_load(&lasting->leash.line), atomic_load(&link->silence_ns));
+    }
+    tow_mutex_unlock(&lasting->leash.lock);
+}
+
+static void leash_drop(struct towc_lasting *lasting)
+{
+    tow_mutex_lock(&lasting->leash.lock);
+    struct tow_line *line = atomic_exchange(&lasting->leash.line, NULL);
+    tow_mutex_unlock(&lasting->leash.lock);
+    tow_line_close(line);
+}
+
+static void *leash_run(void *arg)
+{
+    struct towc_lasting *lasting = arg;
+    int64_t pause = 0;
+    int error = 0;
+    while (error != -ESTALE && atomic_load(&lasting->phase) == STAYS &&
+           atomic_load(&lasting->link->lost) == 0) {
+        char why[TOW_WHY_MAX];
+        struct tow_line *line = NULL;
+        error = lasting_dial(lasting, TOW_LANE_LEASH, tow_time_deadline(DIAL_NS), why, sizeof why,
+                             &line);
+        if (error < 0) {
+            pause = pause == 0 ? PAUSE_MIN_NS : 2 * pause < PAUSE_MAX_NS ? 2 * pause : PAUSE_MAX_NS;
+            leash_pause(lasting, pause);
+            continue;
+        }
+        pause = 0;
+        tow_line_set_abrupt(line);
+        if (!leash_keep(lasting, line)) {
+            break;
+        }
+        tow_line_await_end(line, TOW_TIME_FOREVER);
+        leash_drop(lasting);
+    }
+    return NULL;
+}
+
+void towc_lasting_hold(struct towc_link *link)
+{
+    struct towc_lasting *lasting = link->lasting;
+    if (lasting == NULL) {
+        return;
+    }
+    int error = tow_thread_start("towline-leash", leash_run, lasting, &lasting->leash.thread);
+    lasting->leash.started = error == 0;
+    if (error < 0) {
+        tow_log(TOW_AREA_CLIENT, TOW_LOG_INFO, "%s: no thread for a second connection: %s",
+                link->address, strerror(-error));
+    }
+}
+
+/* ---- life ---- */
+
+static struct towc_lasting *lasting_create(struct towc_link *link, const struct tow_lasting *told,
+                                           const uint8_t left[TOW_LOGIN_SIZE])
+{
+    struct towc_lasting *lasting = calloc(1, sizeof *lasting);
+    struct tow_login_token *secret = tow_secret_page_make(sizeof *secret);
+    if (lasting == NULL || secret == NULL) {
+        free(lasting);
+        if (secret != NULL) {
+            tow_secret_page_forget(secret, sizeof *secret);
+        }
+        return NULL;
+    }
+    tow_login_session(link->welcome.session, told->secret, left, secret);
+    lasting->link = link;
+    lasting->secret = secret;
+    lasting->seconds = told->seconds;
+    tow_mutex_init(&lasting->leash.lock, CLIENT_LEASH);
+    tow_cond_init(&lasting->leash.changed);
+    return lasting;
+}
+
+int towc_lasting_begin(struct towc_link *link, const uint8_t left[TOW_LOGIN_SIZE],
+                       int64_t deadline_ns, char *why, size_t why_size)
+{
+    const uint8_t *at = NULL;
+    size_t available = 0;
+    struct tow_frame frame;
+    struct tow_lasting told;
+    int error = tow_line_peek(link->line, TOW_FRAME_HEADER, deadline_ns, &at, &available);
+    if (error == 0) {
+        error = tow_frame_read(at, &frame);
+    }
+    if (error == 0) {
+        error = tow_line_peek(link->line, frame.length, deadline_ns, &at, &available);
+    }
+    if (error == 0) {
+        error = tow_lasting_decode(at, &frame, &told);
+    }
+    if (error == 0) {
+        tow_line_consume(link->line, frame.length);
+        link->lasting = lasting_create(link, &told, left);
+        error = link->lasting == NULL ? -ENOMEM : 0;
+    }
+    if (error == 0) {
+        const struct tow_keep_setup setup = {.redial = dial_again,
+                                             .mended = line_mended,
+                                             .arg = link->lasting,
+                                             .limit_ns = (int64_t)told.seconds * TOW_TIME_S};
+        struct tow_line *inner = link->line;
+        link->line = NULL;
+        error = tow_keep_line(inner, &setup, &link->line);
+    }
+    if (error < 0) {
+        snprintf(why, why_size, "the connection to %s cannot be set up: %s", link->address,
+                 strerror(-error));
+    }
+    return error;
+}
+
+static void set_phase(struct towc_link *link, int phase)
+{
+    if (link->lasting != NULL) {
+        atomic_store(&link->lasting->phase, phase);
+    }
+}
+
+void towc_lasting_leave(struct towc_link *link)
+{
+    set_phase(link, LEAVES);
+}
+
+void towc_lasting_left(struct towc_link *link)
+{
+    set_phase(link, LEFT);
+}
+
+const char *towc_lasting_why(const struct towc_link *link, const char *otherwise)
+{
+    const struct towc_lasting *lasting = link->lasting;
+    return lasting != NULL && lasting->refusal[0] != '\0' ? lasting->refusal : otherwise;
+}
+
+void towc_lasting_abandon(struct towc_link *link)
+{
+    struct tow_line *line = link->lasting != NULL ? atomic_load(&link->lasting->leash.line) : NULL;
+    if (line != NULL) {
+        tow_line_abandon(line);
+    }
+}
+
+void towc_lasting_end(struct towc_link *link)
+{
+    struct towc_lasting *lasting = link->lasting;
+    set_phase(link, LEFT);
+    if (lasting != NULL && lasting->leash.started) {
+        tow_mutex_lock(&lasting->leash.lock);
+        lasting->leash.ends = true;
+        if (atomic_load(&lasting->leash.line) != NULL) {
+            tow_line_shutdown(atomic_load(&lasting->leash.line));
+        }
+        pthread_cond_broadcast(&lasting->leash.changed);
+        tow_mutex_unlock(&lasting->leash.lock);
+        pthread_join(lasting->leash.thread, NULL);
+    }
+    tow_line_close(link->line);
+    link->line = NULL;
+    link->lasting = NULL;
+    if (lasting != NULL) {
+        tow_secret_page_forget(lasting->secret, sizeof *lasting->secret);
+        tow_mutex_fini(&lasting->leash.lock);
+        pthread_cond_destroy(&lasting->leash.changed);
+        free(lasting);
+    }
+}

@@ -1,0 +1,282 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Programs whose connection over tcp is cut go on where they were, and nobody else can go on with their sessions."""
+
+import contextlib
+import hashlib
+import hmac
+import os
+import pathlib
+import re
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import time
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "lib"))
+import cutter  # noqa: E402
+import rawclient as raw  # noqa: E402
+import towtest as t  # noqa: E402
+
+HELPERS = t.ROOT / "tests" / "system" / "helpers"
+CAN_LAST = 128
+REFUSE, CHALLENGE, PROOF, PROVED, LASTING, RESUME = 0xF002, 0xF016, 0xF017, 0xF018, 0xF01A, 0xF01B
+LEASH = 0xFFFFFFFE
+OWN = ("main", "leash")  # the connections of a session that go on
+BACK = "the program goes on"
+
+
+@contextlib.contextmanager
+def running(address, rounds, seed=1, **env):
+    program = t.build_c(HELPERS / "checks.c", ["-lcuda"], "checks")
+    process = subprocess.Popen([str(t.TOWLINE), "run", "-s", address, "--no-check", "--", str(program), str(rounds), str(seed)],
+                               stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                               env=t.clean_environment(TOWLINE_LANES="1", **env))
+    try:
+        yield process
+    finally:
+        if process.poll() is None:
+            process.kill()
+        process.communicate()
+
+
+def finish(process, rounds):
+    """All of its output, which is right."""
+    out, err = process.communicate(timeout=100 * t.SLOW)
+    wanted = "".join(f"round {i}\n" for i in range(rounds)) + "done\n"
+    t.check(process.returncode == 0 and out == wanted, f"exit code {process.returncode}: {out!r}\n{err[-3000:]}")
+    return err
+
+
+def cuts(seed, wanted, gap, only=OWN):
+    """Runs the program until there were that many; each run begins with the next seed."""
+    done = 0
+    with t.Server() as server:
+        while done < wanted:
+            with cutter.Cutter(server.port(), seed, wanted - done, gap, spare=12000, only=only) as proxy:
+                with running(proxy.address, 40, seed) as process:
+                    err = finish(process, 40)
+                t.check(proxy.done > 0 and err.count(BACK) > 0, f"{proxy.done} cuts; the program said {err[-2000:]}")
+                done += proxy.done
+                seed += 1
+    print(f"{done} cuts in runs up to seed {seed}")
+
+
+@t.test(300, trees=("plain", "asan", "tsan"))
+def a_program_goes_on_through_cuts_at_any_byte():
+    """Some that lie close to each other, so that they fall into resumptions, too; some that lie far apart, so that they do not."""
+    seed = t.commit_seed() % (1 << 32)
+    cuts(seed, 40, 20000)
+    cuts(seed + 1000, 40, 1 << 20)
+
+
+@t.test(120)
+def it_goes_on_when_the_network_is_back():
+    with t.Server() as server, cutter.Cutter(server.port()) as proxy, running(proxy.address, 60) as process:
+        t.wait_until(lambda: any(session["calls"] > 100 for session in server.status()["sessions"]), 20, "the program works")
+        proxy.down = True
+        proxy.cut_all()
+        t.wait_until(lambda: "detached_s" in server.status()["sessions"][0], 10, "the session is shown as detached")
+        shown = t.run([t.TOWLINE, "status", "-s", server.address()]).stdout
+        t.check("detached since" in shown, shown)
+        t.wait_until(lambda: server.status()["sessions"][0]["detached_s"] > 3, 10, "it is detached for 3 s")
+        calls = server.status()["sessions"][0]["calls"]
+        t.check(proxy.refused > 4, f"the program has tried to connect {proxy.refused} times")
+        proxy.down = False
+        seconds = t.wait_until(lambda: server.status()["sessions"] == [] or server.status()["sessions"][0]["calls"] > calls, 1.5,
+                               "the program goes on")
+        print(f"it went on after {seconds:.2f} s")
+        err = finish(process, 60)
+        t.check(re.search(r"towline: the connection to \S+ was cut; trying again for 60 s\n", err), err)
+        t.check(re.search(r"towline: the connection to \S+ is back after \d s: the program goes on\n", err), err)
+
+
+@t.test(60)
+def after_the_time_it_is_lost_on_both_sides():
+    with t.Server("--reconnect=2") as server, cutter.Cutter(server.port()) as proxy, running(proxy.address, 1000) as process:
+        t.wait_until(lambda: any(session["calls"] > 100 for session in server.status()["sessions"]), 20, "the program works")
+        proxy.down = True
+        proxy.cut_all()
+        began = time.monotonic()
+        _, err = process.communicate(timeout=30 * t.SLOW)
+        seconds = time.monotonic() - began
+        t.check(process.returncode == 1 and 1.5 < seconds < 8 * t.SLOW, f"it ended after {seconds:.1f} s, with {process.returncode}: {err}")
+        t.check("was cut; trying again for 2 s\n" in err and "is lost (the connection was closed)" in err, err)
+        t.wait_until(lambda: not server.status()["sessions"], 5, "the session has ended")
+        t.check("its program's connection ended" in server.log(), server.log())
+
+
+@t.test(60)
+def without_the_setting_a_cut_is_the_end():
+    with t.Server("--reconnect=0") as server, cutter.Cutter(server.port()) as proxy, running(proxy.address, 1000) as process:
+        t.wait_until(lambda: any(session["calls"] > 100 for session in server.status()["sessions"]), 20, "the program works")
+        proxy.cut_all()
+        _, err = process.communicate(timeout=30 * t.SLOW)
+        t.check(process.returncode == 1 and "is lost (the connection was closed)" in err and "trying again" not in err, err)
+        t.wait_until(lambda: not server.status()["sessions"], 2, "the session has ended")
+
+
+@t.test(60)
+def a_session_that_has_ended_is_not_waited_for():
+    """The worker is killed; the server is started again at the same port."""
+    with t.Server() as server, running(server.address("tcp"), 1000) as process:
+        t.wait_until(lambda: any(session["calls"] > 100 for session in server.status()["sessions"]), 20, "the program works")
+        began = time.monotonic()
+        os.kill(server.status()["sessions"][0]["worker_pid"], signal.SIGKILL)
+        _, err = process.communicate(timeout=30 * t.SLOW)
+        seconds = time.monotonic() - began
+        t.check(process.returncode == 1 and seconds < 5 * t.SLOW, f"it ended after {seconds:.1f} s, with {process.returncode}: {err}")
+        t.check("it has no such session (any more): the session has ended, or the server was started again" in err, err)
+        t.check("trying again" not in err and "goes on" not in err, err)
+
+
+@t.test(60)
+def a_killed_program_is_not_waited_for():
+    """Its machine's kernel tells, whatever it had not read: the session ends at once, and is never kept for 60 s."""
+    with t.Server() as server:
+        for mode in ("fetch", "poll", "copy"):
+            with t.held(server, mode, "tcp", TOWLINE_LANES="1") as program:
+                t.wait_until(lambda: server.status()["sessions"][0]["calls"] > 5, 20, "it works")
+                time.sleep(0.3)  # what waits for nothing: the second connection is made beside the program
+                program.kill()
+                seconds = t.wait_until(lambda: not server.status()["sessions"], 2.5, f"the session of hold {mode} has ended")
+                print(f"hold {mode}: {seconds:.2f} s")
+
+
+# ---- strangers ----
+
+class Again:
+    """Somebody who wants to go on with a session."""
+
+    def __init__(self, server, session, line=0):
+        self.socket = socket.create_connection(("127.0.0.1", server.port()), timeout=20 * t.SLOW)
+        self.session = session
+        self.first = raw.frame(RESUME, struct.pack("<IIQ", raw.MAGIC, line, session), thread=0)
+        self.socket.sendall(self.first)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.socket.close()
+
+    def receive(self):
+        def exactly(size):
+            data = b""
+            with contextlib.suppress(ConnectionResetError):  # it had not read all that was said
+                while len(data) < size:
+                    more = self.socket.recv(size - len(data))
+                    if not more:
+                        return None
+                    data += more
+                return data
+            return None
+        head = exactly(16)
+        if head is None:
+            return None, b""
+        length, kind = struct.unpack_from("<IH", head)
+        return kind, exactly(length - 16)
+
+    def prove(self, sent, number=None):
+        """As who has a session's secret; what the server answers."""
+        kind, body = self.receive()
+        t.equal(kind, CHALLENGE, "the answer to RESUME")
+        number = self.session if number is None else number
+        secret = hmac.digest(bytes(32), sent, "sha256")
+        key = hmac.digest(secret, b"client", "sha256")
+        said = hashlib.sha256(b"towline login 1\0" + struct.pack("<Q", number) + body[8:40] + bytes(32) +
+                              hashlib.sha256(self.first).digest()).digest()
+        signature = hmac.digest(hashlib.sha256(key).digest(), said, "sha256")
+        self.wanted = hmac.digest(hmac.digest(secret, b"server", "sha256"), said, "sha256")
+        proof = struct.pack("<IIQ", raw.MAGIC, 0, number) + bytes(32) + bytes(a ^ b for a, b in zip(key, signature))
+        self.socket.sendall(raw.frame(PROOF, proof, thread=0))
+        return self.receive()
+
+
+def lasting(server):
+    """A client made of bytes whose line outlives its connection; it, its session's number and what it was sent."""
+    client = raw.Client(server, greet=False, source="127.0.0.1")
+    client.socket.sendall(raw.hello(capabilities=CAN_LAST))
+    kind, body = raw.NOTICE, b""
+    while kind == raw.NOTICE:
+        kind, _, _, body = client.receive()
+    t.equal(kind, raw.WELCOME, "the answer to the hello")
+    t.check(struct.unpack_from("<Q", body, 40)[0] & CAN_LAST, "the welcome says that the line lasts")
+    session = struct.unpack_from("<Q", body, 48)[0]
+    kind, _, _, body = client.receive()
+    t.equal(kind, LASTING, "what follows the welcome")
+    t.equal(struct.unpack_from("<II", body), (raw.MAGIC, 60), "how long")
+    return client, session, body[8:40]
+
+
+NO_SESSION = b"it has no such session (any more): the session has ended, or the server was started again"
+
+
+@t.test(60, trees=("plain", "asan"))
+def who_has_not_the_secret_cannot_go_on():
+    with t.Server() as server:
+        client, session, sent = lasting(server)
+        wrong = bytes([sent[0] ^ 1]) + sent[1:]
+        waited = []
+        for number, secret, said in ((session, wrong, None), (session, sent, session + 1), (session + 1, sent, None), (0, bytes(32), None)):
+            with Again(server, number) as stranger:
+                began = time.monotonic()
+                kind, body = stranger.prove(secret, said)
+                waited.append(time.monotonic() - began)
+                t.check(kind == REFUSE and NO_SESSION in body, f"a stranger was answered {kind:#x} {body!r}")
+        t.check(all(seconds >= 0.1 * 2 ** i for i, seconds in enumerate(waited)), f"each is answered later than the one before: {waited}")
+        # Nor who says nothing more, or something else; and nobody gets far who says half of it.
+        with Again(server, session) as silent, Again(server, session) as other:
+            t.equal(other.receive()[0], CHALLENGE, "the answer to RESUME")
+            other.socket.sendall(raw.hello())
+            t.equal(other.receive()[0], None, "the answer to something else than a proof")
+            t.equal(silent.receive()[0], CHALLENGE, "the answer to RESUME")
+            # The session is as it was: its own client goes on, by one connection and then by another.
+            for _ in range(2):
+                with Again(server, session) as own:
+                    kind, body = own.prove(sent)
+                    t.check(kind == PROVED and body[8:40] == own.wanted, f"its own client was answered {kind} {body!r}")
+                    own.socket.sendall(struct.pack("<IIQ", 0, 4, 0))  # it has taken nothing
+                    head = own.socket.recv(16, socket.MSG_WAITALL)
+                    t.equal(struct.unpack("<IIQ", head), (0, 4, 0), "the worker's own record")
+        client.socket.close()
+        t.check("its secret is another" in server.log() and "there is no such session" in server.log(), server.log())
+
+
+@t.test(60)
+def who_cannot_go_on_is_not_let_in():
+    """A unix socket is not cut, and a session of a client that does not know how ends with its connection."""
+    with t.Server() as server, raw.Client(server, source="127.0.0.1") as old:
+        session = server.status()["sessions"][0]["id"]
+        with Again(server, session) as stranger:
+            kind, body = stranger.prove(bytes(32))
+            t.check(kind == REFUSE and NO_SESSION in body, f"{kind:#x} {body!r}")
+        local = socket.socket(socket.AF_UNIX)
+        local.settimeout(20 * t.SLOW)
+        local.connect(str(server.socket))
+        local.sendall(raw.frame(RESUME, struct.pack("<IIQ", raw.MAGIC, 0, session), thread=0))
+        with contextlib.suppress(ConnectionResetError):
+            t.equal(local.recv(1), b"", "the answer on a unix socket")
+        local.close()
+        old.socket.close()
+        t.wait_until(lambda: not server.status()["sessions"], 2.5, "its session has ended")
+
+
+@t.test(120)
+def with_a_token_the_secret_does_not_travel():
+    """What is sent is not enough: the login's two sides add what both know."""
+    server = t.Server("--require-token")
+    server.flags.append(f"--token-file={server.folder / 'tokens'}")
+    with server, contextlib.ExitStack() as stack:
+        made = t.run([t.TOWLINED, "token", "create", "--user", "ann", "--token-file", server.folder / "tokens"])
+        t.equal(made.returncode, 0, f"towlined token create: {made.stderr}")
+        proxy = stack.enter_context(cutter.Cutter(server.port(), 5, 10, 40000, spare=12000, only=OWN))
+        with running(proxy.address, 20, TOWLINE_TOKEN=made.stdout.strip()) as process:
+            err = finish(process, 20)
+        t.check(proxy.done > 0 and BACK in err, f"{proxy.done} cuts: {err}")
+
+
+if __name__ == "__main__":
+    t.main()
