@@ -114,9 +114,11 @@ const struct tow_command tow_command_end = {
             "The program is told why, its CUDA calls fail with CUDA_ERROR_DEVICE_UNAVAILABLE, and "
             "what it had on\n"
             "the GPU is free. It goes on itself: end it there, if it does not.\n"
-            "Run it on the server's machine, through a unix socket, or with -s ssh://HOST: over "
-            "TCP nobody is\n"
-            "known. You may end your own sessions, root and the user who runs the server all.\n"
+            "You may end your own sessions: on the server's machine, through its unix socket; with "
+            "-s ssh://HOST;\n"
+            "or over a network, with the token or certificate that they came with. Root, the user "
+            "who runs the\n"
+            "server and its admin-users may end all, through the unix socket.\n"
             "Without -s: TOWLINE_SERVER, then the config file, then this machine's own socket.\n",
     .flags = end_flags,
     .run = end_main,

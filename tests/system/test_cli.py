@@ -471,6 +471,12 @@ def run_finds_the_socket_of_the_machine():
         with socket.socket(socket.AF_UNIX) as left:
             left.bind(f"{base}/towline.sock")  # and nobody listens
         t.equal(t.run([*alone, *show], env=env).stdout, "1000\nunix:///run/towline.sock\n", "the one that answers")
+        # A server that this user may not use is no reason to compute on the software GPU instead.
+        os.unlink(f"{base}/towline.sock")
+        os.chmod(server.socket, 0)
+        for command in (["run", "--", "true"], ["devices"]):
+            refused = t.run([*alone, t.TOWLINE, *command], env=env)
+            t.check(refused.returncode != 0 and "this user may not connect to unix:///run/towline.sock" in refused.stderr, f"{command}: {refused}")
 
 
 @t.test()

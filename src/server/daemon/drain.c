@@ -22,11 +22,10 @@ static const char help[] =
     "  towlined drain\n"
     "  towlined drain -l /run/user/1000/gpu.sock\n"
     "\n"
-    "With the flags that the server was started with: where it listens by -l or the config file "
-    "it\n"
-    "is asked; without any on the default socket. Root may, and the user who runs the server, by "
-    "a\n"
-    "unix socket.\n";
+    "With the flags that the server was started with: where it listens by -l or the config file\n"
+    "it is asked; without any on the default socket, for who is not root that of one's own "
+    "server.\n"
+    "Root may, the user who runs the server, and its admin-users, by a unix socket.\n";
 
 /* What the server said: how many sessions go on, or -1. */
 static double read_count(const struct tow_buf *report)
@@ -87,7 +86,9 @@ int tows_drain_main(int argc, char **argv)
     if (config.listen_count == 0 && tow_file_default_socket(path, sizeof path) == 0) {
         error = drain_one(path, why, sizeof why);
     } else if (config.listen_count == 0) {
-        snprintf(why, sizeof why, "no socket of the server is known; name it with -l");
+        snprintf(
+            why, sizeof why,
+            "no server of this user is known; name its socket, as -l " TOW_FILE_MACHINE_SOCKET);
     }
     if (error < 0) {
         fprintf(stderr, "towlined: %s.\n", why);

@@ -172,7 +172,7 @@ void tows_allow_explain(const struct tows_who *who, char *ret_sentence, size_t s
     snprintf(ret_sentence, size, "%s may not use this server%s; its administrator decides: %s",
              tows_who_text(who, text),
              network ? ", which knows users on its unix socket and nobody else" : "",
-             network ? "allow-anyone in towlined.conf"
+             network ? "require-token or allow-anyone in towlined.conf"
                      : "allow-users and allow-groups in towlined.conf");
 }
 
