@@ -138,7 +138,7 @@ static void status_show(const char *address, const struct tow_json_doc *doc, uns
                status_use(doc, limits, "session-threads", false, threads),
                status_use(doc, limits, "session-memory", true, use));
         if (tow_json_member(doc, session, "detached_s") != NULL) {
-            printf("%8s  detached since %s ago: its connection was cut, and its program may come "
+            printf("%8s  detached for %s: its connection was cut, and its program may come "
                    "again\n",
                    "", tow_cli_age(tow_json_number(doc, session, "detached_s"), age));
         }

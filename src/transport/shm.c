@@ -611,7 +611,8 @@ static int shm_connect(const char *rest, const struct tow_preface *preface,
     }
     char text[TOW_WHY_MAX];
     if (count == 0 && is_refused(fd, &answer, patience->deadline_ns, text)) {
-        snprintf(ret_why, size, "shm://%s refuses: %s", rest, text);
+        /* As everything else names the socket. */
+        snprintf(ret_why, size, "unix://%s refuses: %s", rest, text);
         close(fd);
         return answer.control_size == REFUSED_NOW ? -EUSERS : -EBUSY;
     }
