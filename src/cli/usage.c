@@ -300,6 +300,18 @@ static int take_flags(int argc, char **argv, struct usage_order *order)
     return -EINVAL;
 }
 
+static const char *tell_remedy(int error)
+{
+    switch (error) {
+    case -EACCES:
+        return "; ask as root, or as a user who may read it";
+    case -ENOENT:
+        return "; towlined makes it when it starts: restart it if usage-file is new there";
+    default:
+        return "";
+    }
+}
+
 static int usage_main(int argc, char **argv)
 {
     struct usage_order order = {.config = CONFIG_FILE, .by = "tenant"};
@@ -325,7 +337,7 @@ static int usage_main(int argc, char **argv)
         error = add_file(&order, path, &sums, &count, &bad);
     }
     if (error < 0) {
-        tow_cli_say("%s cannot be read: %s", path, strerror(-error));
+        tow_cli_say("%s cannot be read: %s%s", path, strerror(-error), tell_remedy(error));
         free(sums);
         return TOW_EXIT_FAILED;
     }
