@@ -65,6 +65,9 @@ static void server_mend(struct tow_doctor *doctor, const char *address, int erro
     } else if (network && error == -ECONNREFUSED) {
         tow_doctor_mend(doctor, "towlined -l %s://0.0.0.0:%s --require-token on %s", scheme, port,
                         host);
+    } else if (network && error == -EPROTO) {
+        tow_doctor_mend(doctor, "ss -ltnp on %s shows the ports, and which of them is towlined's",
+                        host);
     } else if (network && error == -ETIMEDOUT) {
         tow_doctor_mend(doctor, "ping %s; then look for a firewall before its port %s", host, port);
     } else if (network) {

@@ -16,6 +16,7 @@ import tempfile
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "lib"))
 import towtest as t  # noqa: E402
+import web  # noqa: E402
 
 BOTH = ("plain", "asan")
 LEVELS = ("ok", "hint", "warning", "wrong")
@@ -250,6 +251,8 @@ def servers_that_are_not_there():
         with t.Server() as server:
             port = server.port()
         finds(visit("-s", f"127.0.0.1:{port}"), "wrong", "reach", "refused the connection", f"towlined -l tcp://0.0.0.0:{port} --require-token")
+        with web.Web() as server:
+            finds(visit("-s", f"127.0.0.1:{server.port_of_page}"), "wrong", "reach", "answers with HTTP", "ss -ltnp on 127.0.0.1")
         finds(visit("-s", "gpuhost.invalid"), "wrong", "reach", "cannot resolve the host name", "ping gpuhost.invalid")
 
 

@@ -282,6 +282,25 @@ class Raw:
         return raw.frame(PROOF, body, thread=0)
 
 
+@t.test(60)
+def a_token_file_is_named_with_its_whole_path():
+    for command in ([t.TOWLINED, "--device=soft", "--listen=tcp://127.0.0.1:0", "--require-token"], [t.TOWLINED, "token", "list"]):
+        expect_said(t.run([*command, "--token-file=some/tokens"]), "token-file = some/tokens does not begin with /; write the whole path")
+
+
+@t.test(60)
+def who_has_a_token_is_told_that_the_server_is_full():
+    with demanding("--max-sessions=1", "--wait=0") as server:
+        text = create(server)
+        with t.held(server, "poll"):
+            program = t.build_c(HOLD, ["-lcuda"], "hold")
+            command = [t.TOWLINE, "run", "-s", server.address("tcp"), "--", program, "leave"]
+            with subprocess.Popen(command, text=True, stderr=subprocess.PIPE, env={**os.environ, "TOWLINE_TOKEN": text}) as one:
+                first = one.stderr.readline()
+                one.kill()
+            t.check("refuses: the server is full" in first and "trying again until" in first, first)
+
+
 @t.test(60, trees=ALL)
 def a_token_is_needed_over_tcp():
     program = t.build_c(HOLD, ["-lcuda"], "hold")

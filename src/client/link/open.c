@@ -78,6 +78,7 @@ static void say_that_we_wait(const char *address, int seconds)
 static void bear_refusal(struct tow_patience *patience, const char *why)
 {
     int seconds = (int)((tow_time_now_ns() - patience->began_ns) / TOW_TIME_S);
+    patience->say = NULL; /* why it does not serve is known, and what is said */
     if (seconds >= SAY_S && !patience->said) {
         patience->said = true;
         tow_log(TOW_AREA_CLIENT, TOW_LOG_WARN, "%s; trying again until %d seconds have passed", why,

@@ -107,7 +107,8 @@ int tows_login_read(const struct tows_config *config, struct tows_login *login, 
     if (error == 0) {
         error = tows_policy_read(config, &policy, why, why_size);
     }
-    if (error == 0 && kept && login->line == NULL) {
+    /* Else the parent knows the place; what is wrong with a name that is set is said here. */
+    if (error == 0 && kept && (login->line == NULL || config->token_file[0] != '\0')) {
         error = tows_tokens_path(config, path, sizeof path, why, why_size);
     }
     if (error == 0 && kept) {

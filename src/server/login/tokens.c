@@ -33,6 +33,11 @@ int tows_tokens_path(const struct tows_config *config, char *ret_path, size_t si
     } else if (home != NULL && home[0] == '/') {
         length = snprintf(ret_path, size, "%s/.local/state/towline/tokens", home);
     }
+    if (config->token_file[0] != '\0' && ret_path[0] != '/') {
+        snprintf(why, why_size, "token-file = %.512s does not begin with /; write the whole path",
+                 ret_path);
+        return -EINVAL;
+    }
     if (length < 0 || (size_t)length >= size || ret_path[0] != '/') {
         snprintf(why, why_size,
                  "no place for tokens is known; name a file with token-file = /PATH");
