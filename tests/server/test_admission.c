@@ -474,7 +474,8 @@ static void who_does_not_wait_is_refused_at_once(void **state)
     int ten = comes(2, "", (struct tow_wish){.wait_s = 10});
     int nobody = comes_plainly(3, "none"), never = comes_plainly(4, "never");
     decide();
-    assert_refused(nobody, "no more room for class none");
+    assert_refused(nobody, "class none is closed: its max-sessions is 0");
+    assert_null(strstr(refusal(nobody), "waited"));
     assert_int_equal(programs[never].claim.verdict, TOW_VERDICT_REFUSED);
     now_s += 9;
     decide();

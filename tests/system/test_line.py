@@ -217,7 +217,7 @@ def classes_change_while_programs_wait():
             server.config.write_text("[class default]\nmax-sessions = 0\n")
             server.process.send_signal(signal.SIGHUP)
             out, err = three.rest()
-            t.check("no more room for class default" in err, err)
+            t.check("class default is closed" in err, err)
         t.equal((one.process.poll(), two.process.poll()), (None, None), "who has a session keeps it")
 
 

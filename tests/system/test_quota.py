@@ -213,6 +213,14 @@ def a_class_has_so_many_sessions():
 
 
 @t.test(60)
+def a_closed_class_is_not_tried_again():
+    with configured("[class default]\nmax-sessions = 0\n") as server:
+        done = ask(server, "total", code=1)
+        t.check("class default is closed: its max-sessions is 0" in done.stderr, done.stderr)
+        t.check("trying again" not in done.stderr and "waited" not in done.stderr, done.stderr)
+
+
+@t.test(60)
 def a_server_with_bad_classes_does_not_start():
     for text, sentence in (("[class]\n", ":1: a class cannot be called"), ("[room a]\n", ":1: there is no section [room a]; write [class NAME]"),
                            ("\n[class a]\nlanes = 3\n", ':3: "lanes" is no setting of a class; write it above the first section'),

@@ -205,8 +205,8 @@ void tows_queue_decide(struct tows_queue *queue, const struct tows_config *confi
             break;
         case TOW_VERDICT_REFUSED:
             tows_admission_explain(&by, claim, now_ns, why);
-            tows_pending_conn_refuse(conn, claim->forbidden ? TOW_REFUSE_TOKEN : TOW_REFUSE_BUSY,
-                                     why);
+            tows_pending_conn_refuse(
+                conn, tows_admission_is_final(claim) ? TOW_REFUSE_TOKEN : TOW_REFUSE_BUSY, why);
             break;
         }
     }

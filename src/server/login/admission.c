@@ -85,6 +85,11 @@ static uint64_t most_of_class(const struct tows_claim *claim)
     return claim->class != NULL ? claim->class->max_sessions : TOW_CONFIG_UNSAID;
 }
 
+bool tows_admission_is_final(const struct tows_claim *claim)
+{
+    return claim->forbidden || most_of_class(claim) == 0;
+}
+
 /* What it must wait for. */
 static enum tow_wait_for find_obstacle(struct tally *tally, const struct tows_claim *claim)
 {
@@ -151,7 +156,7 @@ static bool is_crowded(const struct tally *tally, const struct tows_claim *claim
 static void judge_claim(struct tally *tally, struct tows_claim *claim, int64_t now_ns)
 {
     enum tow_wait_for wait_for = find_obstacle(tally, claim);
-    bool never = claim->forbidden || (wait_for == TOW_WAIT_CLASS && most_of_class(claim) == 0);
+    bool never = tows_admission_is_final(claim);
     claim->wait_for = wait_for;
     claim->verdict = TOW_VERDICT_REFUSED;
     claim->place = claim->of = 0;
@@ -368,6 +373,13 @@ void tows_admission_explain(const struct tows_admission *by, const struct tows_c
                  "--exclusive, or write exclusive = may %s%s there",
                  claim->class != NULL ? "into class " : "above the classes",
                  claim->class != NULL ? claim->class->name : "");
+        return;
+    }
+    if (most_of_class(claim) == 0) {
+        snprintf(ret_why, TOW_POLICY_WHY_MAX,
+                 "class %s is closed: its max-sessions is 0; ask the server's administrator, who "
+                 "may raise it",
+                 claim->class->name);
         return;
     }
     explain_obstacle(by, claim, ret_why);

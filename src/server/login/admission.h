@@ -65,6 +65,9 @@ struct tows_admission {
 void tows_admission_decide(const struct tows_admission *by, struct tows_claim *claims,
                            unsigned count, int64_t now_ns);
 
+/* It is refused whatever ends: its user need not try again. */
+bool tows_admission_is_final(const struct tows_claim *claim);
+
 /* Why one is refused, for its user. */
 void tows_admission_explain(const struct tows_admission *by, const struct tows_claim *claim,
                             int64_t now_ns, char ret_why[TOW_POLICY_WHY_MAX]);
