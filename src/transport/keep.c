@@ -18,6 +18,8 @@
 /* Between two tries to connect: at once, then this, doubled up to that. */
 #define PAUSE_MIN_NS (10 * TOW_TIME_MS)
 #define PAUSE_MAX_NS (500 * TOW_TIME_MS)
+/* A line that lived no longer and carried nothing was as good as none. */
+#define SHORT_NS (5 * TOW_TIME_S)
 /* One try. */
 #define REDIAL_NS (4 * TOW_TIME_S)
 
@@ -61,10 +63,25 @@ struct keep_wire *keep_wire_get(struct keep_line *keep)
     return wire;
 }
 
+/* System calls; bytes and frames are counted as the session's. */
+static void add_calls(struct tow_line_stats *stats, const struct tow_line_stats *more)
+{
+    stats->sends += more->sends;
+    stats->receives += more->receives;
+    stats->wakes += more->wakes;
+    stats->sleeps += more->sleeps;
+    stats->spins += more->spins;
+}
+
 void keep_wire_put(struct keep_line *keep, struct keep_wire *wire)
 {
+    struct tow_line_stats stats;
     tow_mutex_lock(&keep->life);
     bool last = --wire->users == 0;
+    if (last) {
+        tow_line_get_stats(wire->line, &stats);
+        add_calls(&keep->past, &stats);
+    }
     tow_mutex_unlock(&keep->life);
     if (last) {
         tow_line_close(wire->line);
@@ -89,12 +106,19 @@ static int64_t boot_now_ns(void)
     return (int64_t)now.tv_sec * TOW_TIME_S + now.tv_nsec;
 }
 
+/* A line that is cut again as soon as it was mended, and has carried nothing, goes on being cut:
+ * what ends each line behind it is no accident, and would go on for ever. */
 static void mark_cut(struct keep_line *keep, int error)
 {
     tow_mutex_lock(&keep->life);
     if (atomic_load(&keep->state) == KEEP_LIVE) {
+        int64_t now = boot_now_ns();
+        uint64_t at = atomic_load(&keep->taken) + atomic_load(&keep->acked);
         keep->why = error;
-        keep->cut_ns = boot_now_ns();
+        if (at != keep->cut_at || now - keep->mended_ns > SHORT_NS) {
+            keep->cut_ns = now;
+        }
+        keep->cut_at = at;
         atomic_store(&keep->state, KEEP_CUT);
     }
     tow_mutex_unlock(&keep->life);
@@ -229,6 +253,7 @@ static struct keep_wire *swap_wire(struct keep_line *keep, struct keep_wire *wir
     if (atomic_load(&keep->state) != KEEP_ENDED) {
         atomic_store(&keep->state, KEEP_LIVE);
     }
+    keep->mended_ns = boot_now_ns();
     tow_mutex_unlock(&keep->life);
     if (silence_ns >= 0) {
         tow_line_set_silence(wire->line, silence_ns);
@@ -344,6 +369,19 @@ static void keep_set_silence(struct tow_line *line, int64_t ns)
     keep_wire_put(keep, wire);
 }
 
+static void keep_add_stats(struct tow_line *line, struct tow_line_stats *stats)
+{
+    struct keep_line *keep = keep_of(line);
+    struct tow_line_stats behind;
+    struct keep_wire *wire = keep_wire_get(keep);
+    tow_line_get_stats(wire->line, &behind);
+    add_calls(stats, &behind);
+    keep_wire_put(keep, wire);
+    tow_mutex_lock(&keep->life);
+    add_calls(stats, &keep->past);
+    tow_mutex_unlock(&keep->life);
+}
+
 /* In the child nobody else is, and locks may be taken by those who are not. */
 static void keep_abandon(struct tow_line *line)
 {
@@ -380,6 +418,7 @@ static const struct tow_line_ops keep_ops = {
     .wait_readable = keep_wait_readable,
     .shutdown = keep_shutdown,
     .await_end = keep_await_end,
+    .add_stats = keep_add_stats,
     .set_silence = keep_set_silence,
     .abandon = keep_abandon,
     .destroy = keep_destroy,

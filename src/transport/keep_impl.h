@@ -94,9 +94,12 @@ struct keep_line {
     _Atomic uint32_t changes, waiters; /* see keep_wait */
     struct tow_mutex life;             /* LINE_KEEP_LIFE guards the following, up to the comment */
     struct keep_wire *wire; /* owned; replaced by who has both roles, so with one it can be read */
-    int64_t cut_ns;         /* when, by the clock of boot_now_ns */
-    int why;                /* the error of the cut */
-    int64_t silence_ns;     /* -1: never set */
+    struct tow_line_stats past; /* of the lines that were behind before */
+    int64_t cut_ns;             /* when, by the clock of boot_now_ns; see mark_cut */
+    int64_t mended_ns;          /* when it was mended last */
+    uint64_t cut_at;            /* how far both directions had come at the last cut */
+    int why;                    /* the error of the cut */
+    int64_t silence_ns;         /* -1: never set */
     /* Set once. */
     _Atomic int read_error; /* of KEEP_ENDED */
     _Atomic unsigned mends;

@@ -88,6 +88,8 @@ struct tow_line_ops {
     void (*shutdown)(struct tow_line *line);
     /* Until the peer has closed; NULL: it is not waited for. */
     int (*await_end)(struct tow_line *line, int64_t deadline_ns);
+    /* Adds what lines behind this one have counted; NULL: there are none. */
+    void (*add_stats)(struct tow_line *line, struct tow_line_stats *stats);
     /* See tow_line_set_silence; NULL: this kind cannot. */
     void (*set_silence)(struct tow_line *line, int64_t ns);
     /* See tow_line_set_abrupt; NULL: this kind cannot. */
@@ -299,7 +301,7 @@ void tow_line_close(struct tow_line *line);
  * the parent ends. The line's memory stays; make no other call on it. */
 void tow_line_abandon(struct tow_line *line);
 
-void tow_line_get_stats(const struct tow_line *line, struct tow_line_stats *ret_stats);
+void tow_line_get_stats(struct tow_line *line, struct tow_line_stats *ret_stats);
 
 /* The kind: "self", "unix", "tcp", "tls", "shm", "hook". */
 const char *tow_line_kind(const struct tow_line *line);

@@ -501,7 +501,7 @@ void tow_line_abandon(struct tow_line *line)
     line->ops->abandon(line);
 }
 
-void tow_line_get_stats(const struct tow_line *line, struct tow_line_stats *ret_stats)
+void tow_line_get_stats(struct tow_line *line, struct tow_line_stats *ret_stats)
 {
     struct tow_line_stats stats = {
         .bytes_out = atomic_load(&line->out->head) + atomic_load(&line->direct_out),
@@ -515,6 +515,9 @@ void tow_line_get_stats(const struct tow_line *line, struct tow_line_stats *ret_
         .spins = atomic_load(&line->in_spins) + atomic_load(&line->out_spins),
     };
     *ret_stats = stats;
+    if (line->ops->add_stats != NULL) {
+        line->ops->add_stats(line, ret_stats);
+    }
 }
 
 bool tow_line_is_in_process(const struct tow_line *line)

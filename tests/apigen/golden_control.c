@@ -103,6 +103,19 @@ static void handshake(void)
                               memcmp(back.lacking, lacking, sizeof lacking) == 0);
     }
     {
+        static const struct tow_lasting value = {60, {0x11, 0x22, [TOW_LOGIN_SIZE - 1] = 0x33}};
+        struct tow_lasting back = {0};
+        THERE_AND_BACK("LASTING", lasting);
+        expect("LASTING", back.seconds == value.seconds &&
+                              memcmp(back.secret, value.secret, sizeof back.secret) == 0);
+    }
+    {
+        static const struct tow_resume value = {0x1122334455667788u, TOW_LANE_LEASH};
+        struct tow_resume back = {0};
+        THERE_AND_BACK("RESUME", resume);
+        expect("RESUME", back.session == value.session && back.line == value.line);
+    }
+    {
         static const struct tow_refuse value = {TOW_REFUSE_TOKEN, "a sentence"};
         struct tow_refuse back = {0};
         THERE_AND_BACK("REFUSE", refuse);

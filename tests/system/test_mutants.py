@@ -22,6 +22,8 @@ import rawclient as raw  # noqa: E402
 import towtest as t  # noqa: E402
 
 PROGRAMS = ("blocking", "graph", "green", "logs", "places", "texture")
+# Frames as they were recorded, without the heads of a line that lasts (docs/wire/lasting.md).
+BARE = "--reconnect=0"
 MUTANTS = 60
 RECORD_MAX = 1 << 20  # bytes of a program's session
 HEADER = 16
@@ -187,7 +189,7 @@ def say_all(server, seeds):
 
 @t.test(240, trees=("plain", "asan"))
 def sessions_with_mistakes_end_and_nothing_else_happens():
-    with t.Server() as server:
+    with t.Server(BARE) as server:
         t.equal(say_all(server, range(MUTANTS)), MUTANTS, "sessions with mistakes")
         ends = re.findall(r"the session of \S+ ends: (.*)", server.log())
         t.check(ends.count("Protocol error") > MUTANTS // 10 and ends.count("the client left") > MUTANTS // 10, f"the ends: {ends}")
@@ -226,7 +228,7 @@ def commit_seed():
 
 def say_damaged(part, parts=PARTS, seconds=PART_S):
     """A part of: every message of a session cut at each byte, and with each byte flipped."""
-    with t.Server() as server:
+    with t.Server(BARE) as server:
         said = recorded(server)
         seen = len(server.log())
         Speaker(server).say(said, 0)
@@ -266,7 +268,7 @@ def search(seconds, seed):
             yield number
             number += 1
 
-    with t.Server() as server:
+    with t.Server(BARE) as server:
         print(f"{say_all(server, seeds())} sessions from seed {seed} on")
 
 

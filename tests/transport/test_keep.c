@@ -481,6 +481,10 @@ static void everything_comes_once_through_many_cuts(void **state)
     print_message("%u cuts, %llu and %llu frames\n", tow_keep_mends(world.client, &waits),
                   (unsigned long long)client.frames, (unsigned long long)server.frames);
     assert_true(client.frames > cuts / 10 && server.frames > cuts / 10);
+    /* Each line behind has sent and received at least how far its end was. */
+    struct tow_line_stats stats;
+    tow_line_get_stats(world.client, &stats);
+    assert_true(stats.sends > cuts && stats.receives > cuts);
     end(&world);
 }
 
@@ -661,6 +665,24 @@ static void who_is_not_mended_in_time_learns_the_end(void **state)
     assert_int_equal(tow_line_wait_readable(world.client, TOW_TIME_FOREVER), 0);
     assert_int_equal(tow_line_await_end(world.client, TOW_TIME_FOREVER), 0);
     assert_int_equal(tow_line_drain(world.client, TOW_TIME_FOREVER), -EPIPE);
+    end(&world);
+}
+
+/* Each new line is cut as soon as it is there. */
+static void who_is_cut_again_and_again_learns_the_end(void **state)
+{
+    const int64_t limit = 300 * TOW_TIME_MS;
+    begin(&world, limit, 0);
+    pthread_t thread = start(reads, world.client);
+    int64_t began = tow_time_now_ns();
+    uint8_t *at;
+    while (tow_line_reserve(world.client, 8, &at) == 0) {
+        assert_true(tow_time_now_ns() - began < 60 * TOW_TIME_S);
+        cut_now(&world);
+        tow_time_sleep(TOW_TIME_MS);
+    }
+    assert_true(tow_time_now_ns() - began >= limit);
+    assert_int_equal(finish(thread), -ECONNRESET);
     end(&world);
 }
 
@@ -917,6 +939,7 @@ int main(int argc, char **argv)
         CASE(a_cut_at_any_byte_loses_nothing),
         CASE(a_cut_within_a_resumption_loses_nothing),
         CASE(who_is_not_mended_in_time_learns_the_end),
+        CASE(who_is_cut_again_and_again_learns_the_end),
         CASE(a_stale_line_ends_at_once),
         CASE(a_shutdown_ends_the_waiting_for_a_new_line),
         CASE(a_shutdown_waits_for_no_peer),
