@@ -22,6 +22,8 @@
 #define PAUSE_MIN_NS (10 * TOW_TIME_MS)
 #define PAUSE_MAX_NS (500 * TOW_TIME_MS)
 #define DIAL_NS (4 * TOW_TIME_S)
+/* One that lived no longer was as good as none. */
+#define SHORT_NS (5 * TOW_TIME_S)
 
 enum { STAYS, LEAVES, LEFT };
 
@@ -51,6 +53,10 @@ static int lasting_dial(struct towc_lasting *lasting, uint32_t which, int64_t de
     const struct tow_resume resume = {.session = lasting->secret->id, .line = which};
     struct tow_line *line = NULL;
     int error = tow_transport_connect(link->address, deadline_ns, why, why_size, &line);
+    if (error == 0 && which == TOW_LANE_LEASH) {
+        /* From the first byte on: a program may be killed at any time. */
+        tow_line_set_abrupt(line);
+    }
     if (error == 0) {
         error = tow_login_resume(line, link->address, &resume, lasting->secret, deadline_ns, why,
                                  why_size);
@@ -161,7 +167,7 @@ static void leash_drop(struct towc_lasting *lasting)
 static void *leash_run(void *arg)
 {
     struct towc_lasting *lasting = arg;
-    int64_t pause = 0;
+    int64_t pause = 0, began = 0;
     int error = 0;
     while (error != -ESTALE && atomic_load(&lasting->phase) == STAYS &&
            atomic_load(&lasting->link->lost) == 0) {
@@ -169,18 +175,21 @@ static void *leash_run(void *arg)
         struct tow_line *line = NULL;
         error = lasting_dial(lasting, TOW_LANE_LEASH, tow_time_deadline(DIAL_NS), why, sizeof why,
                              &line);
-        if (error < 0) {
+        if (error == 0) {
+            began = tow_time_now_ns();
+            if (!leash_keep(lasting, line)) {
+                break;
+            }
+            tow_line_await_end(line, TOW_TIME_FOREVER);
+            leash_drop(lasting);
+        }
+        /* Whatever ends each of them at once is not asked without pause. */
+        if (error == 0 && tow_time_now_ns() - began > SHORT_NS) {
+            pause = 0;
+        } else {
             pause = pause == 0 ? PAUSE_MIN_NS : 2 * pause < PAUSE_MAX_NS ? 2 * pause : PAUSE_MAX_NS;
             leash_pause(lasting, pause);
-            continue;
         }
-        pause = 0;
-        tow_line_set_abrupt(line);
-        if (!leash_keep(lasting, line)) {
-            break;
-        }
-        tow_line_await_end(line, TOW_TIME_FOREVER);
-        leash_drop(lasting);
     }
     return NULL;
 }
