@@ -442,13 +442,16 @@ def run(command, timeout=60, **more):
     return subprocess.CompletedProcess(command, process.returncode, out, err)
 
 
+def preloaded():
+    """What stands before a program that is not sanitized itself, Python for one."""
+    library = sanitizer_library()
+    # Leaks of NVIDIA's and the program's own are not ours to judge.
+    return ["env", f"LD_PRELOAD={library}", "ASAN_OPTIONS=detect_leaks=0:exitcode=99:abort_on_error=0"] if library else []
+
+
 def towline_run(address, command, timeout=60, env=None, preload=False):
     """`towline run -s ADDRESS -- COMMAND`; `preload` for programs that are not sanitized themselves."""
-    library = sanitizer_library() if preload else None
-    before = []
-    if library:
-        # Leaks of NVIDIA's and the program's own are not ours to judge.
-        before = ["env", f"LD_PRELOAD={library}", "ASAN_OPTIONS=detect_leaks=0:exitcode=99:abort_on_error=0"]
+    before = preloaded() if preload else []
     return run([TOWLINE, "run", "-s", address, "--", *before, *command], timeout, env=dict(os.environ, **(env or {})))
 
 

@@ -25,7 +25,7 @@ class Waiter:
 
     def __init__(self, server, *flags, kind="unix", command=None, **env):
         command = command or ["python3", "-c", INIT]
-        self.process = subprocess.Popen([str(t.TOWLINE), "run", "-s", server.address(kind), *flags, "--", *command], text=True,
+        self.process = subprocess.Popen([str(t.TOWLINE), "run", "-s", server.address(kind), *flags, "--", *t.preloaded(), *command], text=True,
                                         stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env={**os.environ, **env})
 
     def __enter__(self):

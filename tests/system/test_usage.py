@@ -35,7 +35,7 @@ def each_ended_session_has_a_line():
         config.write_text(f"usage-file = {file}\nmax-sessions = 1\n[class local]\nnetworks = 127.0.0.1\n")
         with t.Server(f"--config={config}") as server:
             with t.held(server, "leave") as client:
-                waiter = subprocess.Popen([str(t.TOWLINE), "run", "-s", server.address("tcp"), "--", "python3", "-c", CODE], stderr=subprocess.PIPE)
+                waiter = subprocess.Popen([str(t.TOWLINE), "run", "-s", server.address("tcp"), "--", *t.preloaded(), "python3", "-c", CODE], stderr=subprocess.PIPE)
                 t.wait_until(lambda: server.status()["line"], 20, "one waits")
                 time.sleep(1)
                 client.communicate(timeout=60)
@@ -70,7 +70,7 @@ def the_file_turns_over():
         with t.Server(f"--usage-file={file}", "--usage-size=1K") as server:
             seen = []
             for number in range(1, 9):
-                t.equal(t.towline_run(server.address(), ["python3", "-c", CODE]).returncode, 0, "the program's exit code")
+                t.equal(t.towline_run(server.address(), ["python3", "-c", CODE], preload=True).returncode, 0, "the program's exit code")
                 older = pathlib.Path(f"{file}.1")
                 t.wait_until(lambda: number in [line["session"] for line in lines(file)], 20, "its line")
                 t.check(file.stat().st_size <= 1024 and older.stat().st_size <= 1024, "both stay small")
