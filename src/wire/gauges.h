@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What a server's report says of a GPU's state beside CUDA's own facts: whole numbers under these
  * names in the device's "gauges" object, each only where the server knows it. Written by
- * src/server/daemon/gauge.c, read by src/nvml. */
+ * src/server/beside/gauge.c, read by src/nvml. */
 #ifndef TOW_WIRE_GAUGES_H
 #define TOW_WIRE_GAUGES_H
 

@@ -19,8 +19,8 @@
 
 #include "base/clock.h"
 #include "server/daemon/parent.h"
-#include "server/daemon/settings.h"
-#include "server/daemon/systemd.h"
+#include "server/listener/settings.h"
+#include "server/beside/systemd.h"
 #include "server/pool/parent_line.h"
 #include "transport/transport.h"
 

@@ -11,7 +11,7 @@
 
 #include "base/buf.h"
 #include "base/clock.h"
-#include "server/daemon/gauge.h"
+#include "server/beside/gauge.h"
 
 static char *report(const struct tows_gauge *gauge)
 {

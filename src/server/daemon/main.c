@@ -5,10 +5,10 @@
 
 #include "base/log.h"
 #include "server/config/config.h"
+#include "server/daemon/begin.h"
 #include "server/daemon/drain.h"
-#include "server/daemon/listener.h"
-#include "server/daemon/logging.h"
-#include "server/daemon/shaker.h"
+#include "server/config/logging.h"
+#include "server/beside/shaker.h"
 #include "server/daemon/token.h"
 #include "server/web/web.h"
 #include "server/worker/worker.h"
@@ -47,5 +47,5 @@ int main(int argc, char **argv)
     return config.worker   ? tows_worker_main(&config)
            : config.shaker ? tows_shaker_main(&config)
            : config.web    ? tows_web_main(&config)
-                           : tows_listener_main(&config, argc, argv);
+                           : tows_begin_main(&config, argc, argv);
 }

@@ -16,7 +16,7 @@
 #include <unistd.h>
 
 #include "base/log.h"
-#include "server/daemon/listen.h"
+#include "server/listener/listen.h"
 #include "server/walls/user.h"
 #include "server/walls/walls.h"
 
@@ -180,14 +180,6 @@ static int become_listener(const struct tows_split *split, const struct tows_con
     int error = leave_terminal();
     error = error < 0 ? error : leave_starter(config);
     return error < 0 ? error : tows_walls_raise_listener(split->user, split->group);
-}
-
-void tows_split_tell(void)
-{
-    tow_log(TOW_AREA_SERVER, TOW_LOG_INFO,
-            "clients are heard by process %d, with user %u and no rights; process %d starts "
-            "workers",
-            (int)getpid(), (unsigned)geteuid(), (int)getppid());
 }
 
 /* ---- the parent ---- */

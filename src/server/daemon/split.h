@@ -26,7 +26,4 @@ int tows_split_do(const struct tows_split *split, struct tows_parent *parent,
                   unsigned count, int signals, int *ret_line, int *ret_folder, int *ret_code,
                   char *why, size_t why_size);
 
-/* The listener's log says which process is what. */
-void tows_split_tell(void);
-
 #endif

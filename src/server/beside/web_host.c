@@ -1,0 +1,225 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Starts the process for HTTP, and believes it only who it says it asks for. */
+#include "server/beside/web_host.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "server/login/allow.h"
+#include "server/walls/walls.h"
+#include "server/web/asker.h"
+#include "server/web/web.h"
+#include "transport/address.h"
+
+#define AGAIN_NS TOW_TIME_S /* it is not started more often */
+
+const char *tows_web_host_place(const struct tow_listener *listener)
+{
+    const char *scheme = strstr(listener->address, "//");
+    return scheme == NULL ? listener->address : scheme + 2;
+}
+
+int tows_web_host_listen(const struct tows_config *config, struct tow_listener **ret_listener,
+                         char *why, size_t why_size)
+{
+    char named[TOW_CONFIG_TEXT_MAX + 32], address[TOW_ADDRESS_MAX];
+    const char *where = config->http;
+    *ret_listener = NULL;
+    if (where[0] == '\0' || config->private_dir[0] != '\0') {
+        return 0;
+    }
+    where = strncmp(where, "http://", 7) == 0 ? where + 7 : where;
+    where = where[0] == ':' ? where + 1 : where;
+    bool port_only = where[0] != '\0' && where[strspn(where, "0123456789")] == '\0';
+    snprintf(named, sizeof named, "%s%s", port_only ? "127.0.0.1:" : "", where);
+    int error = tow_address_read(named, address, why, why_size);
+    error = error < 0 ? error : tow_listener_open(address, 0, why, why_size, ret_listener);
+    if (error == 0 &&
+        ((*ret_listener)->path[0] != '\0' || tow_transport_encrypts((*ret_listener)->kind))) {
+        snprintf(why, why_size, "http: \"%s\" is no port; write PORT or HOST:PORT", config->http);
+        tow_listener_close(*ret_listener);
+        *ret_listener = NULL;
+        error = -EINVAL;
+    }
+    if (error == 0 && tows_allow_is_open((*ret_listener)->fd)) {
+        tow_log(TOW_AREA_SERVER, TOW_LOG_WARN,
+                "other machines reach http://%s, where nothing is encrypted: whoever can read the "
+                "network learns the tokens that are used there; have a proxy with TLS before it",
+                tows_web_host_place(*ret_listener));
+    }
+    return error;
+}
+
+/* The child between fork and exec: a fresh process has nothing of the listener's memory. */
+static _Noreturn void run_web(const struct tows_config *config, uint32_t user, pid_t parent,
+                              int control)
+{
+    static char text[8 * TOW_CONFIG_TEXT_MAX], names[TOW_CONFIG_WORDS_MAX + 32], become[32];
+    static char *exports[TOW_WALLS_ENVIRONMENT_MAX + 1];
+    char *args[TOW_CONFIG_ARGS_MAX + 8] = {(char *)"towlined", (char *)"--web"};
+    sigset_t none;
+    sigemptyset(&none);
+    signal(SIGINT, SIG_IGN); /* the listener's */
+    signal(SIGTERM, SIG_IGN);
+    signal(SIGHUP, SIG_IGN);
+    signal(SIGUSR1, SIG_IGN);
+    signal(SIGPIPE, SIG_IGN);
+    sigprocmask(SIG_SETMASK, &none, NULL);
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    int count = 2 + tows_config_worker_args(config, text, sizeof text, args + 2);
+    if (getppid() != parent || count < 2) {
+        _exit(1);
+    }
+    tows_walls_show(); /* until exec, and it hides again */
+    snprintf(names, sizeof names, "--http-name=%s", config->http_name);
+    args[count++] = names;
+    if (config->http_dcgm != 0) {
+        args[count++] = (char *)"--http-dcgm";
+    }
+    if (user != 0) {
+        snprintf(become, sizeof become, "--become=%u", user);
+        args[count++] = become;
+    }
+    if (control == TOW_WEB_CONTROL ? fcntl(control, F_SETFD, 0) != 0
+                                   : dup2(control, TOW_WEB_CONTROL) < 0) {
+        _exit(1);
+    }
+    tows_walls_close_from(TOW_WEB_CONTROL + 1);
+    tows_walls_environment(environ, exports);
+    execve("/proc/self/exe", args, exports);
+    _exit(127);
+}
+
+int tows_web_host_fork(const struct tows_config *config, uint32_t user, int *ret_control,
+                       pid_t *ret_pid)
+{
+    int pair[2];
+    pid_t parent = getpid();
+    if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) != 0) {
+        return -errno;
+    }
+    pid_t pid = fork();
+    if (pid == 0) {
+        run_web(config, user, parent, pair[1]);
+    }
+    int error = pid < 0 ? -errno : 0;
+    close(pair[1]);
+    if (error < 0) {
+        close(pair[0]);
+        return error;
+    }
+    *ret_pid = pid;
+    *ret_control = pair[0];
+    return 0;
+}
+
+static int host_start(struct tows_web_host *host, const struct tows_config *config)
+{
+    struct tows_starter *starter = host->starter;
+    pid_t pid = -1;
+    int control = -1;
+    int error = starter->line != NULL ? tows_starter_web(starter, &control, &host->number)
+                                      : tows_web_host_fork(config, 0, &control, &pid);
+    if (error < 0) {
+        return error;
+    }
+    error = starter->line == NULL ? tows_starter_adopt(starter, pid, &host->number) : 0;
+    error = error < 0 ? error : tow_fds_try_send(control, "", 1, &host->listener->fd, 1);
+    if (error < 0) {
+        close(control); /* by which it ends */
+    } else {
+        host->control = control;
+    }
+    return error;
+}
+
+void tows_web_host_tend(struct tows_web_host *host, const struct tows_config *config)
+{
+    if (host->listener == NULL || host->control > 0 || !tow_time_passed(host->again_ns)) {
+        return;
+    }
+    host->again_ns = tow_time_deadline(AGAIN_NS);
+    int error = host_start(host, config);
+    if (error < 0) {
+        tow_log(TOW_AREA_SERVER, TOW_LOG_WARN,
+                "the process for HTTP cannot be started: %s; it is tried again", strerror(-error));
+    }
+}
+
+int64_t tows_web_host_moment(const struct tows_web_host *host)
+{
+    return host->listener == NULL || host->control > 0 ? TOW_TIME_FOREVER : host->again_ns;
+}
+
+void tows_web_host_stop(struct tows_web_host *host)
+{
+    if (host->control > 0) {
+        close(host->control); /* it ends; whoever reaps workers reaps it */
+    }
+    host->control = 0;
+}
+
+int tows_web_host_fd(const struct tows_web_host *host)
+{
+    return host->control > 0 ? host->control : -1;
+}
+
+struct tows_pending_conn *tows_web_host_take(struct tows_web_host *host)
+{
+    struct tows_web_ask ask;
+    int fds[1] = {-1}, count = 0;
+    if (host->control <= 0) {
+        return NULL;
+    }
+    int error = tow_fds_recv(host->control, &ask, sizeof ask, tow_time_now_ns(), fds, 1, &count);
+    if (error == -ETIMEDOUT) {
+        return NULL;
+    }
+    if (error < 0 || count != 1) {
+        tow_log(TOW_AREA_SERVER, TOW_LOG_WARN, "the process for HTTP %s: another is started",
+                error == -ECONNRESET ? "has ended" : "breaks its word");
+        tows_starter_signal(host->starter, host->number, SIGKILL);
+        tows_web_host_stop(host);
+        return NULL;
+    }
+    ask.peer[sizeof ask.peer - 1] = '\0';
+    struct tows_pending_conn *conn = tows_pending_conn_create(
+        fds[0], host->listener->kind, ask.peer[0] != '\0' ? ask.peer : "http");
+    if (conn != NULL) {
+        /* Whoever has the token; the process itself is nobody's, and sees what nobody may not. */
+        conn->web = true;
+        conn->by_network = true;
+        conn->demands_token = ask.has_token != 0;
+        conn->who = (struct tows_who){.kind = TOW_WHO_WEB};
+        if (ask.has_token != 0) {
+            conn->who = tows_who_at(&ask.from.any);
+        }
+        conn->origin = conn->who;
+    }
+    return conn;
+}
+
+bool tows_web_host_is_ruled_by(const struct tows_config *config,
+                               const struct tows_pending_conn *conn)
+{
+    const char *names = config->http_admins;
+    if (!conn->web || conn->who.kind != TOW_WHO_TOKEN || conn->who.certificate) {
+        return false;
+    }
+    while (*names != '\0') {
+        size_t length = strcspn(names, ",");
+        if (strlen(conn->who.name) == length && memcmp(names, conn->who.name, length) == 0) {
+            return true;
+        }
+        names += length + (names[length] == ',');
+    }
+    return false;
+}

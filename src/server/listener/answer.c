@@ -1,0 +1,129 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Answers to connections that want no session: reports, and orders to end or drain. */
+#include "server/listener/answer.h"
+
+#include <stdio.h>
+#include <unistd.h>
+
+#include "base/buf.h"
+#include "base/clock.h"
+#include "server/listener/status.h"
+#include "server/door/pending_conn.h"
+#include "wire/control.h"
+
+enum {
+    STATUS_MAX = 1 << 20,
+    NUMBERS_MS = 200, /* how long a report may wait for new numbers of the GPUs */
+};
+
+/* A report waits, for a moment, for numbers that were taken after the question. */
+static bool answer_has_numbers(struct tows_server *server, struct tows_pending_conn *conn)
+{
+    if (conn->at_hand || conn->present) {
+        return true;
+    }
+    if (conn->ticket == 0) {
+        conn->ticket = tows_gauge_ask(&server->gauge);
+        conn->until_ns = tow_time_deadline(NUMBERS_MS * TOW_TIME_MS);
+    }
+    return conn->ticket == 0 || tows_gauge_has(&server->gauge, conn->ticket) ||
+           tow_time_passed(conn->until_ns);
+}
+
+static bool answer_to_ruler(const struct tows_server *server, const struct tows_pending_conn *conn)
+{
+    return tows_server_is_ruled_by(server, &conn->who) ||
+           tows_web_host_is_ruled_by(&server->config, conn);
+}
+
+/* Ends a session for whoever may. Nobody learns which numbers others have. */
+static void answer_end(struct tows_server *server, struct tows_pending_conn *conn)
+{
+    struct tows_worker *worker = tows_worker_pool_find(&server->pool, conn->session);
+    char text[TOW_WHO_TEXT_MAX], sentence[160];
+    if (!tows_who_is_user(&conn->who)) {
+        tows_pending_conn_refuse(conn, TOW_REFUSE_TOKEN,
+                                 "sessions are ended on its machine, through its unix socket; run "
+                                 "towline end there");
+        return;
+    }
+    if (worker == NULL || (!answer_to_ruler(server, conn) &&
+                           !tows_who_may_end(&conn->who, &worker->who, server->owner))) {
+        snprintf(sentence, sizeof sentence,
+                 "you have no session %llu; towline status shows those that you may end",
+                 (unsigned long long)conn->session);
+        tows_pending_conn_refuse(conn, TOW_REFUSE_TOKEN, sentence);
+        return;
+    }
+    snprintf(sentence, sizeof sentence, "%s asked for it (%s)", tows_who_text(&conn->who, text),
+             conn->web ? "http" : "towline end");
+    tows_worker_pool_dismiss(&server->pool, worker, sentence);
+    int length =
+        snprintf(sentence, sizeof sentence, "{\"end\":%llu}", (unsigned long long)conn->session);
+    tows_pending_conn_report(conn, sentence, (size_t)length);
+}
+
+static void answer_drain(struct tows_server *server, struct tows_pending_conn *conn)
+{
+    char text[64];
+    if (!tows_server_is_ruled_by(server, &conn->who)) {
+        tows_pending_conn_refuse(conn, TOW_REFUSE_TOKEN,
+                                 "only root, the user who runs the server and its admin-users may "
+                                 "drain it, on its machine and through its unix socket");
+        return;
+    }
+    tows_server_drain(server);
+    int length = snprintf(text, sizeof text, "{\"drain\":%u}",
+                          tows_worker_pool_count(&server->pool, TOW_WORKER_BUSY, NULL));
+    tows_pending_conn_report(conn, text, (size_t)length);
+}
+
+static void answer_status(struct tows_server *server, struct tows_pending_conn *conn)
+{
+    if (conn->present) {
+        tows_pending_conn_report(conn, "{}", 2);
+        return;
+    }
+    if (tow_time_now_ns() - server->looked_ns > TOW_SERVER_LOOK_MS * TOW_TIME_MS) {
+        tows_server_look(server); /* and not for each of many who ask */
+    }
+    struct tows_status_source source = {
+        .pool = &server->pool,
+        .gauge = &server->gauge,
+        .config = &server->config,
+        .listeners = server->listeners,
+        .listener_count = server->listener_count,
+        .waiting = tows_server_count_waiting(server, NULL, true),
+        .door = &server->door,
+        .policy = &server->login.policy,
+        .who = conn->who,
+        .rate = tows_door_rate(conn->caller, server->config.connections_per_second),
+        .class = tows_policy_find(&server->login.policy, conn->who.class),
+        .places = server->door.count,
+        .own_places = conn->caller->places,
+        .draining = server->draining,
+        .pid = tows_server_has_parent(server) ? getppid() : getpid(),
+        .all = answer_to_ruler(server, conn),
+        .none = conn->who.kind == TOW_WHO_WEB,
+        .started_ns = server->started_ns,
+    };
+    struct tow_buf json;
+    tow_buf_init(&json, STATUS_MAX);
+    if (tows_status_write(&source, &json) == 0) {
+        tows_pending_conn_report(conn, (const char *)json.data, json.size);
+    } else {
+        tows_pending_conn_refuse(conn, TOW_REFUSE_FAILED, "the report does not fit into a frame");
+    }
+    tow_buf_fini(&json);
+}
+
+void tows_answer(struct tows_server *server, struct tows_pending_conn *conn)
+{
+    if ((conn->orders & TOW_STATUS_END) != 0) {
+        answer_end(server, conn);
+    } else if (conn->orders != 0) {
+        answer_drain(server, conn);
+    } else if (answer_has_numbers(server, conn)) {
+        answer_status(server, conn);
+    }
+}
