@@ -98,15 +98,25 @@ static void copy(const struct box *b, size_t shift, CUstream in)
     expect(b, shift);
 }
 
-static void begin(void)
+/* How far the copy of a box reaches, and a bit further: what is looked at. */
+static size_t reach(const struct box *b, const struct side *s)
 {
-    memset(pinned, 0xaa, ROOM);
-    memset(wanted, 0xaa, ROOM);
+    size_t end = offset_of(s, b->rows, b->rows - 1, b->planes - 1) + b->width;
+    return end + MIB < ROOM ? end + MIB : ROOM;
+}
+
+static size_t room; /* how much of `pinned` and `wanted` counts */
+
+static void begin(size_t bytes)
+{
+    room = bytes;
+    memset(pinned, 0xaa, room);
+    memset(wanted, 0xaa, room);
 }
 
 static bool is_wrong(const unsigned char *bytes)
 {
-    return memcmp(bytes, wanted, ROOM) != 0;
+    return memcmp(bytes, wanted, room) != 0;
 }
 
 static void check_room(void)
@@ -135,7 +145,7 @@ static void every_byte_is_in_its_row(struct api *api)
     for (size_t i = 0; i < BOXES; i++) {
         struct look l = {false};
         CUresult state = CUDA_SUCCESS;
-        begin();
+        begin(reach(&boxes[i], &boxes[i].to));
         copy(&boxes[i], i, stream);
         OK(cuEventRecord(event, stream));
         switch (i % 5) {
@@ -174,8 +184,8 @@ static void what_is_waited_for_is_there(struct api *api)
     unsigned char *plain = malloc(ROOM);
     (void)api;
     for (size_t i = 0; i < BOXES; i++) {
-        begin();
-        memset(plain, 0xaa, ROOM);
+        begin(reach(&boxes[i], &boxes[i].to));
+        memset(plain, 0xaa, room);
         CUDA_MEMCPY3D p = down(&boxes[i], source + i, plain);
         OK(i % 2 == 0 ? cuMemcpy3DAsync(&p, stream) : cuMemcpy3D(&p));
         expect(&boxes[i], i);
@@ -218,11 +228,12 @@ static void every_byte_goes_to_its_row(struct api *api)
                            .WidthInBytes = b->width,
                            .Height = b->rows,
                            .Depth = b->planes};
-        OK(cuMemsetD8Async(target, 0xaa, ROOM, i % 2 == 0 ? stream : NULL));
+        room = reach(b, &b->from);
+        OK(cuMemsetD8Async(target, 0xaa, room, i % 2 == 0 ? stream : NULL));
         OK(i % 2 == 0 ? cuMemcpy3DAsync(&p, stream) : cuMemcpy3D(&p));
-        OK(cuMemcpyDtoHAsync(back, target, ROOM, i % 2 == 0 ? stream : NULL));
+        OK(cuMemcpyDtoHAsync(back, target, room, i % 2 == 0 ? stream : NULL));
         OK(cuCtxSynchronize());
-        memset(wanted, 0xaa, ROOM);
+        memset(wanted, 0xaa, room);
         for (size_t z = 0; z < b->planes; z++) {
             for (size_t y = 0; y < b->rows; y++) {
                 memcpy(wanted + offset_of(&b->from, b->rows, y, z),
@@ -380,6 +391,7 @@ static void what_is_waited_for_comes_behind_what_was_before(struct api *api)
     OK(cuMemcpy2D(&p));
     OK(cuMemcpyDtoHAsync(back, target, ROOM, stream));
     OK(cuStreamSynchronize(stream));
+    room = ROOM;
     memset(wanted, 0xaa, ROOM);
     for (size_t y = 0; y < 300; y++) {
         memcpy(wanted + y * b->from.pitch, pattern + y * b->to.pitch, b->width);
@@ -398,7 +410,7 @@ static void nobody_waits_for_a_stream_that_stands_still(struct api *api)
     CUDA_MEMCPY2D few = up_2d(0, 32, rows, 20, 16, 10);
     (void)api;
     OK(cuMemAlloc(&few.dstDevice, 320));
-    begin();
+    begin(ROOM);
     OK(sem_init(&api_gate, 0, 0));
     OK(cuLaunchHostFunc(stream, api_pass_gate, NULL));
     copy(large, 1, stream);
@@ -426,7 +438,7 @@ static void the_last_of_several_counts(struct api *api)
 {
     (void)api;
     for (int waited = 0; waited < 3; waited++) {
-        begin();
+        begin(ROOM);
         copy(&boxes[10], 1, CU_STREAM_LEGACY);
         OK(cuMemcpyDtoHAsync(pinned + 1000, source + 77, 7 * MIB, CU_STREAM_LEGACY));
         memcpy(wanted + 1000, pattern + 77, 7 * MIB);
@@ -457,11 +469,11 @@ static void memory_is_read_when_it_has_come(struct api *api)
     (void)api;
     OK(cuMemAlloc(&second, ROOM));
     for (size_t i = 0; i < BOXES; i += 4) {
-        begin();
+        begin(reach(&boxes[i], &boxes[i].to));
         copy(&boxes[i], 2, stream);
-        OK(cuMemcpyHtoDAsync(second, pinned, ROOM, stream));
+        OK(cuMemcpyHtoDAsync(second, pinned, room, stream));
         OK(cuStreamSynchronize(stream));
-        OK(cuMemcpyDtoH(back, second, ROOM));
+        OK(cuMemcpyDtoH(back, second, room));
         EQUAL(is_wrong(back), false);
     }
     OK(cuMemFree(second));
@@ -479,8 +491,9 @@ static void what_goes_away_is_not_written_to(struct api *api)
         OK(cuMemcpy3DAsync(&p, stream));
         OK(cuMemFreeHost(first));
         OK(cuMemAllocHost(&next, ROOM));
-        memset(next, 0xaa, ROOM);
-        memset(wanted, 0xaa, ROOM);
+        room = ROOM;
+        memset(next, 0xaa, room);
+        memset(wanted, 0xaa, room);
         OK(cuCtxSynchronize());
         EQUAL(is_wrong(next), false);
         OK(cuMemFreeHost(next));
@@ -504,7 +517,7 @@ static void arrays_come_without_a_wait(struct api *api)
                        .WidthInBytes = WIDTH * 4,
                        .Height = HEIGHT};
     OK(cuMemcpy2DAsync(&p, stream));
-    begin();
+    begin(ROOM);
     CUDA_MEMCPY2D all = {.srcMemoryType = CU_MEMORYTYPE_ARRAY,
                          .srcArray = array,
                          .dstMemoryType = CU_MEMORYTYPE_HOST,
@@ -578,7 +591,7 @@ static void a_refused_one_is_told_and_the_others_come(struct api *api)
     CUdeviceptr variable;
     size_t size;
     OK(cuModuleGetGlobal(&variable, &size, api->module, "counter"));
-    begin();
+    begin(ROOM);
     copy(&boxes[8], 1, stream);
     CUDA_MEMCPY3D p = down(&boxes[9], variable, pinned);
     CUresult made = cuMemcpy3DAsync(&p, stream);
@@ -626,8 +639,9 @@ static void a_refused_one_that_is_waited_for_is_over(struct api *api)
     OK(cuMemcpy2D(&rows));
     OK(cuCtxSynchronize());
     OK(cuArrayDestroy(array));
-    memset(plain, 0xaa, ROOM);
-    memset(wanted, 0xaa, ROOM);
+    room = ROOM;
+    memset(plain, 0xaa, room);
+    memset(wanted, 0xaa, room);
     OK(cuCtxSynchronize());
     EQUAL(is_wrong(plain), false);
     free(plain);

@@ -27,6 +27,7 @@ TOWLINED = BUILD / "bin" / "towlined"
 LIBCUDA = BUILD / "lib" / "libcuda.so.1"
 PROGRAMS = ROOT / "tests" / "system" / "programs"
 LONG = "TOW_TESTS_LONG" in os.environ  # make check-long: tests that go on for some time do so for longer
+WHOLE = LONG or "TOW_TESTS_WHOLE" in os.environ  # `make test` of .ci/run: nothing is drawn
 SLOW = 1 if TREE == "plain" else 5  # how much longer sanitized code may take
 
 # In these tests unix:// is the plain socket and shm:// shared memory; the client's own choice is tested by name.
@@ -88,6 +89,22 @@ def commit_seed():
     """Another number for each commit; 0 where there is no history."""
     done = subprocess.run(["git", "-c", "safe.directory=*", "-C", str(ROOT), "rev-parse", "HEAD"], capture_output=True, text=True)
     return int(done.stdout.strip()[:8], 16) if done.returncode == 0 else 0
+
+
+def drawn(things, count):
+    """So many of things that are alike, other ones for each commit; all of them where WHOLE says so."""
+    import hashlib  # here alone: few tests draw
+
+    seed = commit_seed()
+    first = sorted(things, key=lambda thing: hashlib.sha256(f"{seed} {thing}".encode()).digest())
+    chosen = set(things if WHOLE else first[:count])
+    return [thing for thing in things if thing in chosen]
+
+
+def changed_files():
+    """What differs from the commit before this one, in this working tree; nothing where there is no history."""
+    done = subprocess.run(["git", "-c", "safe.directory=*", "-C", str(ROOT), "diff", "--name-only", "HEAD~1"], capture_output=True, text=True)
+    return {ROOT / name for name in done.stdout.splitlines()} if done.returncode == 0 else set()
 
 
 def gone(pid):

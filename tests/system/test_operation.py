@@ -358,13 +358,6 @@ def an_idle_worker_that_stands_still_is_replaced():
         t.wait_until(lambda: server.log().count(" is ready ") == 2, 20, "another is ready")
 
 
-@t.test(120)
-def a_long_kernel_does_not_stand_still():
-    with t.Server("--watchdog=5") as server, t.held(server, "spin") as client:
-        goes_on(server, client, 12)
-        t.check("has not answered" not in server.log(), server.log())
-
-
 @t.test(120, waits=True)
 def a_worker_that_a_debugger_has_is_not_ended():
     """walls = 0: a worker hides from debuggers otherwise."""
@@ -407,9 +400,10 @@ def goes_on(server, client, seconds):
 
 
 @t.test(60, trees=ALL)
-def a_long_kernel_is_no_silence():
-    with t.Server("--heartbeat=5") as server, t.held(server, "spin", "tcp") as client:
+def a_long_kernel_is_no_silence_and_does_not_stand_still():
+    with t.Server("--heartbeat=5", "--watchdog=5") as server, t.held(server, "spin", "tcp") as client:
         goes_on(server, client, 12)
+        t.check("has not answered" not in server.log(), server.log())
 
 
 @t.test(60, waits=True)

@@ -42,11 +42,13 @@ def cupy():
     install()
     shutil.rmtree(pypi.FOLDER / "cupy-cache", ignore_errors=True)
     with t.Server() as server:
-        t.equal(len(run_script(server, "cupy_ops.py")), 7, "the number of lines of cupy_ops.py")
+        # NVRTC makes their kernels anew each time: seconds of a processor for each operation.
+        operations = sorted({"element_wise", *t.drawn(("reductions", "raw_kernel", "reduction_kernel", "random", "sort"), 2)})
+        t.equal(run_script(server, "cupy_ops.py", *operations), [*operations, "OK"], "the lines of cupy_ops.py")
         # A second process takes the cubins from CuPy's folder; which PTX they came from must be known to it.
         kept = sorted(os.listdir(pypi.FOLDER / "cupy-cache"))
         t.check(any(name.endswith(".cubin") for name in kept), f"CuPy has kept no cubins: {kept}")
-        run_script(server, "cupy_ops.py", "element_wise", "raw_kernel", "reduction_kernel")
+        run_script(server, "cupy_ops.py", "element_wise")
         t.equal(sorted(os.listdir(pypi.FOLDER / "cupy-cache")), kept, "what CuPy keeps, after a run with nothing new")
 
 

@@ -20,14 +20,17 @@ def findings(build, paths, *flags):
                    or (": warning: " in line and "/src/" in line.split(":")[0])})
 
 
-@t.test(300)
+@t.test(300, matrix="the same for all users")
 def clang_tidy_finds_nothing():
     listed = json.loads((t.BUILD / "compile_commands.json").read_text())
     paths = sorted({(pathlib.Path(one["directory"]) / one["file"]).resolve() for one in listed})
     # hash.c has the instructions of both processors, switched on by a pragma that is gcc's.
     paths = [path for path in paths if t.ROOT / "src" in path.parents and path != t.ROOT / "src" / "base" / "hash.c"]
     t.check(len(paths) > 200, f"only {len(paths)} files in compile_commands.json")
-    found = findings(t.BUILD, paths)
+    # It takes a tenth of a second for each: those that this commit changes, and a sixth of the others.
+    changed = t.changed_files()
+    print(*(chosen := sorted({*t.drawn(paths, len(paths) // 6), *(path for path in paths if path in changed)})), sep="\n")
+    found = findings(t.BUILD, chosen)
     t.check(not found, "\n".join(found))
 
 

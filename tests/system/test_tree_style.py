@@ -69,7 +69,7 @@ def files(folders, *suffixes):
             if path.suffix in suffixes and GENERATED not in path.parents]
 
 
-@t.test(240)
+@t.test(240, matrix="the same for all users")
 def clang_format_has_nothing_to_change():
     said = t.each_file([t.tool("clang-format-14"), "--dry-run"], files(FOLDERS, ".c", ".h"), 40)
     t.check(not re.search(r"^error: ", said, re.M), said)

@@ -2,7 +2,9 @@
 /* Allocates, computes, looks at every number and frees, again and again until its input ends. Says
  * `ready` after the first round, and how many rounds there were.
  *
- *     rounds [MIB]     it holds so much more meanwhile */
+ *     rounds [MIB]     it holds so much more meanwhile
+ *
+ * ROUNDS_PAUSE_MS: so long it rests between them. */
 #include "check.h"
 #include "../programs/kernels_ptx.h"
 
@@ -38,6 +40,8 @@ int main(int argc, char **argv)
     CUfunction scale;
     struct pollfd input = {.fd = 0, .events = POLLIN};
     unsigned rounds = 0;
+    const char *pause = getenv("ROUNDS_PAUSE_MS");
+    int pause_ms = pause != NULL ? atoi(pause) : 0;
     for (unsigned i = 0; i < COUNT; i++) {
         before[i] = i;
     }
@@ -55,7 +59,7 @@ int main(int argc, char **argv)
             puts("ready");
             fflush(stdout);
         }
-    } while (poll(&input, 1, 0) == 0);
+    } while (poll(&input, 1, pause_ms) == 0);
     printf("%u rounds\n", rounds);
     return 0;
 }
