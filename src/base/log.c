@@ -34,6 +34,8 @@ static pthread_once_t once = PTHREAD_ONCE_INIT;
 static _Atomic int64_t spent_until; /* each line adds LINE_NS */
 static _Atomic uint64_t left_out;   /* lines that were not written */
 
+static _Atomic(void (*)(const char *)) overhears; /* NULL: nobody */
+
 static _Atomic(_Atomic uint32_t *) allowed; /* another process says how many; NULL: this one */
 
 unsigned tow_log_take(unsigned n)
@@ -314,11 +316,24 @@ static void log_clean(char *text)
     }
 }
 
+void tow_log_overhear(void (*hear)(const char *message))
+{
+    atomic_store(&overhears, hear);
+}
+
+/* It says why the GPU's driver does not do something. */
+static bool is_reason(enum tow_log_area area, enum tow_log_level level)
+{
+    return level <= TOW_LOG_WARN && (area == TOW_AREA_BACKEND || area == TOW_AREA_SOFT);
+}
+
 static void log_line(enum tow_log_area area, enum tow_log_level level,
                      const struct tow_log_about *about, bool says_session, const char *words,
                      va_list args)
 {
-    if (!tow_log_on(area, level)) {
+    void (*hear)(const char *) = is_reason(area, level) ? atomic_load(&overhears) : NULL;
+    bool on = tow_log_on(area, level);
+    if (!on && hear == NULL) {
         return;
     }
     int kept_errno = errno;
@@ -334,7 +349,10 @@ static void log_line(enum tow_log_area area, enum tow_log_level level,
     if (format != TOW_LOG_JSON) {
         log_clean(message);
     }
-    if (is_counted(area, level) && (log_folds(area, level, message) || !may_write())) {
+    if (hear != NULL) {
+        hear(message);
+    }
+    if (!on || (is_counted(area, level) && (log_folds(area, level, message) || !may_write()))) {
         errno = kept_errno;
         return;
     }

@@ -79,6 +79,11 @@ int tow_log_configure(const char *spec);
 /* Whether tow_log_configure would take it. */
 bool tow_log_understands(const char *spec);
 
+/* Warnings and errors of `backend` and `soft` are told here, too, whether they are written or not:
+ * why the GPU's driver refused something. Called by any thread, with its locks held: it only keeps
+ * the text. */
+void tow_log_overhear(void (*hear)(const char *message));
+
 /* "plain", "text", "journal" or "json"; -EINVAL. */
 int tow_log_parse_format(const char *name, enum tow_log_format *ret_format);
 /* Replaces TOWLINE_LOG_FORMAT. */

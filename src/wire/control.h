@@ -370,6 +370,7 @@ enum tow_notice_topic {
     TOW_NOTICE_PATIENCE = 5,
     TOW_NOTICE_SIDE = 6,    /* values: the key for a side line; 0: there is none */
     TOW_NOTICE_SILENCE = 7, /* value: ms that a machine may be silent; 0: for ever */
+    TOW_NOTICE_LOGGED = 8,  /* the text is on the user's stderr: for CUDA_LOG_FILE */
 };
 
 /* What a program waits for in line: a class of programs that is full, and so on. */

@@ -306,8 +306,11 @@ call("cuMulticastGetGranularity", c.byref(wide()), c.create_string_buffer(64), 0
             made, trace, _, err = observe(server, body, kind)
             t.equal(set(line.split()[1] for line in made[3:]), {"801"}, "what the calls returned")
             t.equal(len(trace), len(made), "lines of the trace")
-            t.equal(sorted(line.split()[1] for line in err.splitlines()), names, f"the names that stderr has over {kind}")
-            t.check(all("is not supported; docs/api-status.md" in line for line in err.splitlines()), err)
+            device = [line for line in err.splitlines() if line.endswith("is not supported by this device")]
+            others = [line for line in err.splitlines() if line not in device]
+            t.equal([line.split()[1] for line in device], ["cuMulticastGetGranularity"], f"what the device has not, over {kind}")
+            t.equal(sorted(line.split()[1] for line in others), names, f"the names that stderr has over {kind}")
+            t.check(all("is not supported; docs/api-status.md" in line for line in others), err)
         lines = [line for line in server.log().splitlines() if "cuMulticastGetGranularity" in line]
         t.equal(len(lines), 2, f"lines of towlined about what the device has not, one for each of two sessions ({lines}); their number")
         t.check(all("is not supported by this device" in line for line in lines), str(lines))
@@ -370,6 +373,62 @@ def the_log_takes_what_the_manual_names():
             told = [line for line in text.splitlines() if f"TOWLINE_LOG={wrong} is not understood" in line]
             t.check(told and "TOWLINE_LOG=info" in told[0], f"TOWLINE_LOG={wrong} is taken: {text}")
             t.check("cuTexRefCreate" in text, f"TOWLINE_LOG={wrong} silences warnings: {text}")
+
+
+# ---- why something was refused ----
+
+# Code without PTX, a kernel that leaves its memory, and code that nothing can be made of: why, only the server knows.
+REFUSED = CONTEXT + r"""
+bad = b".version 7.0\n.target sm_75\n.address_size 64\n"
+wild = bad + b".visible .entry wild()\n{\n .reg .b64 %rd;\n mov.u64 %rd, 64;\n st.global.u32 [%rd], 1;\n ret;\n}\n"
+elf = b"\x7fELF\x02\x01\x01" + bytes(9) + b"\x02\x00\xbe\x00" + bytes(300)
+for times in range(3):
+    call("cuModuleLoadData", c.byref(module), bad + b"this is no PTX\n")
+call("cuModuleLoadData", c.byref(module), wild)
+call("cuModuleGetFunction", c.byref(function), module, b"wild")
+call("cuLaunchKernel", function, 1, 1, 1, 1, 1, 1, 0, None, None, None)
+call("cuCtxSynchronize")
+call("cuCtxSynchronize")
+"""
+REASONS = (r"code refused: PTX line \d+: ", r"kernel wild failed with error 700: .*\(block 0,0,0, thread 0,0,0, PTX line \d+, address 0x40\)")
+
+
+@t.test(trees=TREES)
+def why_something_was_refused_is_said_at_the_program_once():
+    with t.Server("--log=server=info,soft=off") as server:
+        for kind in ("unix", "tcp", "shm"):
+            logged = server.folder / f"cuda-{kind}.log"
+            made, _, _, stderr = observe(server, REFUSED, kind, CUDA_LOG_FILE=str(logged))
+            t.equal([line.split()[1] for line in made[3:]], ["218"] * 3 + ["0", "0", "0", "700", "700"], f"results ({stderr})")
+            for reason in REASONS:
+                t.equal(len(re.findall(f"^towline: {reason}", stderr, re.M)), 1, f"{reason} at the program over {kind}:\n{stderr}")
+                t.equal(len(re.findall(rf"^\[[\d:.]+\]\[\d+\]\[CUDA\]\[W\] {reason}", logged.read_text(), re.M)), 1,
+                        f"{reason} by CUDA_LOG_FILE:\n{logged.read_text()}")
+            t.equal(len(stderr.splitlines()), len(REASONS), f"lines of stderr:\n{stderr}")
+
+
+@t.test()
+def why_something_was_refused_within_the_program_is_said_too():
+    """The log is the program's stderr already."""
+    with tempfile.TemporaryDirectory(prefix="tow") as folder:
+        logged = pathlib.Path(folder) / "cuda.log"
+        done = t.towline_run("self:", [sys.executable, "-c", BEGIN + REFUSED + END], preload=True, env={"CUDA_LOG_FILE": str(logged)})
+        for reason in REASONS:
+            t.check(re.search(f"^towline: {reason}", done.stderr, re.M), f"{reason} on stderr:\n{done.stderr}")
+            t.equal(len(re.findall(r"\[W\] " + reason, logged.read_text())), 1, f"{reason} by CUDA_LOG_FILE:\n{logged.read_text()}")
+
+
+@t.test()
+def what_fails_without_end_is_told_a_few_times():
+    body = CONTEXT + r"""
+for number in range(200):
+    call("cuModuleLoadData", c.byref(module), b".version 7.0\n.target sm_75\n.address_size 64\nno_%d\n" % number)
+"""
+    with t.Server("--log=server=info,soft=off") as server:
+        made, _, _, stderr = observe(server, body)
+        t.equal(made[3:], ["cuModuleLoadData 218"] * 200, "results")
+        told = stderr.splitlines()
+        t.check(1 < len(told) <= 32 and len(set(told)) == len(told), f"{len(told)} lines:\n{stderr}")
 
 
 @t.test()

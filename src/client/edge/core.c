@@ -82,6 +82,7 @@ static const struct towc_link_handlers link_handlers = {
     .callback = callback_came,
     .mirror = towc_mirror_apply,
     .done = towc_completion_take,
+    .text = towc_logs_text,
     .before_shown = towc_mirror_push_shown,
     .after_shown = towc_mirror_stale_all,
     .failed = call_failed,

@@ -3,8 +3,9 @@
  * callback, and from a child after a fork. A line is made of its entry when somebody wants to read
  * it.
  *
- * What NVIDIA's driver in the worker logs stays there; the lines here say which call of the program
- * failed, and how. */
+ * The lines here say which call of the program failed, and how. Why, the server knows, where it
+ * does: that goes to CUDA_LOG_FILE only, since a callback may not be called while a reply is
+ * awaited. */
 #include "client/edge/logs.h"
 
 #include "base/clock.h"
@@ -29,6 +30,7 @@ enum {
     ENTRIES = 128, /* as many lines as 25,600 bytes hold, which is what NVIDIA's keeps */
     CALLBACKS = 64,
     LINE_MAX_SIZE = 256,
+    TEXT_LINE_MAX = 1024,
 };
 
 static const char cut[] = "[earlier lines were left out: too many, or no room for them]\n";
@@ -84,17 +86,22 @@ static size_t say_what(char *text, size_t size, unsigned fn, CUresult result)
     return length < 0 ? 0 : (size_t)length < size ? (size_t)length : size - 1;
 }
 
-/* A line, with its end. Without the C library's clock, whose lock another thread may have held when
+/* How a line begins. Without the C library's clock, whose lock another thread may have held when
  * this process was forked. */
+static size_t write_head(char *line, size_t size, int64_t time_ms, uint32_t thread, char level)
+{
+    int64_t day_ms = (time_ms + atomic_load(&east_s) * 1000) % (24 * 3600 * 1000);
+    return (size_t)snprintf(line, size, "[%02d:%02d:%02d.%03d][%u][CUDA][%c]",
+                            (int)(day_ms / 3600000), (int)(day_ms / 60000 % 60),
+                            (int)(day_ms / 1000 % 60), (int)(day_ms % 1000), thread, level);
+}
+
+/* A line, with its end. */
 static size_t write_line(char line[LINE_MAX_SIZE], int64_t time_ms, uint32_t thread, unsigned fn,
                          CUresult result)
 {
-    int64_t day_ms = (time_ms + atomic_load(&east_s) * 1000) % (24 * 3600 * 1000);
-    int head = snprintf(line, LINE_MAX_SIZE, "[%02d:%02d:%02d.%03d][%u][CUDA][E]",
-                        (int)(day_ms / 3600000), (int)(day_ms / 60000 % 60),
-                        (int)(day_ms / 1000 % 60), (int)(day_ms % 1000), thread);
-    size_t length =
-        (size_t)head + say_what(line + head, (size_t)(LINE_MAX_SIZE - head - 1), fn, result);
+    size_t head = write_head(line, LINE_MAX_SIZE, time_ms, thread, 'E');
+    size_t length = head + say_what(line + head, LINE_MAX_SIZE - head - 1, fn, result);
     line[length++] = '\n';
     line[length] = '\0';
     return length;
@@ -138,6 +145,21 @@ static int log_file(void)
         return untried;
     }
     return fd;
+}
+
+void towc_logs_text(const char *text)
+{
+    int fd = log_file();
+    if (fd >= 0) {
+        char line[TEXT_LINE_MAX];
+        size_t length = write_head(line, sizeof line, tow_time_real_ns() / TOW_TIME_MS,
+                                   (uint32_t)tow_thread_id(), 'W');
+        snprintf(line + length, sizeof line - length - 1, " %s", text);
+        length = strlen(line);
+        line[length++] = '\n';
+        ssize_t written = write(fd, line, length);
+        (void)written;
+    }
 }
 
 /* Who unregisters one waits until nobody calls it: what it was given may go then. */

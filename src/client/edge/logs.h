@@ -9,6 +9,9 @@
  * asked. Returns `result`. */
 CUresult towc_logs_failed(unsigned fn, CUresult result);
 
+/* The server says something to the person at the program: written where CUDA_LOG_FILE says. */
+void towc_logs_text(const char *text);
+
 /* CUDA is being initialised: the time zone is looked up. */
 void towc_logs_begin(void);
 

@@ -60,6 +60,11 @@ static void nothing_failed(uint32_t context, CUresult status)
     (void)context, (void)status;
 }
 
+static void no_text(const char *text)
+{
+    (void)text;
+}
+
 static void nothing_to_hold(void)
 {
 }
@@ -70,6 +75,7 @@ static const struct towc_link_handlers no_handlers = {
     .callback = no_callback,
     .mirror = no_mirror,
     .done = no_done,
+    .text = no_text,
     .before_shown = nothing_to_send,
     .after_shown = nothing_for_link,
     .failed = nothing_failed,
@@ -306,8 +312,12 @@ static int take_other(struct towc_link *link, const struct tow_frame *frame)
     } else if (frame->kind == TOW_CONTROL_NOTICE) {
         struct tow_notice notice;
         error = tow_notice_decode(at, frame, &notice);
-        if (error == 0 && notice.topic == TOW_NOTICE_TEXT && notice.text != NULL) {
-            tow_log(TOW_AREA_CLIENT, TOW_LOG_WARN, "%s", notice.text);
+        if (error == 0 && notice.text != NULL &&
+            (notice.topic == TOW_NOTICE_TEXT || notice.topic == TOW_NOTICE_LOGGED)) {
+            if (notice.topic == TOW_NOTICE_TEXT) {
+                tow_log(TOW_AREA_CLIENT, TOW_LOG_WARN, "%s", notice.text);
+            }
+            towc_link_handler->text(notice.text);
         } else if (error == 0 && notice.topic == TOW_NOTICE_LANES) {
             towc_further_set_lane_key(link, notice.values);
         } else if (error == 0 && notice.topic == TOW_NOTICE_SIDE) {

@@ -240,6 +240,8 @@ struct towc_link_handlers {
     int (*callback)(struct towc_link *link, uint64_t id, CUresult status);
     int (*mirror)(struct towc_link *link, const uint8_t *records, size_t size);
     int (*done)(struct towc_link *link, const struct tow_done *done);
+    /* Words of the server's for the person at the program, who sees them. */
+    void (*text)(const char *text);
 
     /* Around calls after which the host sees what kernels wrote: before, while memory is mirrored,
      * what the program changed is sent (`works`: the call may give the device work, too); after,

@@ -17,6 +17,7 @@
 #include "server/family/shareable.h"
 #include "server/run/lane.h"
 #include "server/run/side.h"
+#include "server/session/reasons.h"
 #include "server/session/session.h"
 #include "server/session/transfer.h"
 #include "server/session/completion.h"
@@ -127,6 +128,7 @@ static void dispatch_reply(struct tows_serve *call)
         (failed || (info != NULL && (info->flags & TOW_FN_SYNCS)))) {
         session->backend->flush_output(failed);
     }
+    tows_reasons_tell(session); /* a load that fails is a reply that does not */
     /* A later command may end what this one used: the client's causality, made ours. */
     atomic_fetch_add_explicit(&session->replied, 1, memory_order_release);
     size_t size = call->status == CUDA_SUCCESS ? (size_t)(call->out.at - call->out_start) : 0;

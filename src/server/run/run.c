@@ -14,6 +14,7 @@
 #include "server/code/code.h"
 #include "server/run/dispatch.h"
 #include "server/run/hello.h"
+#include "server/session/reasons.h"
 #include "server/session/session.h"
 #include "server/session/transfer.h"
 #include "transport/lanes.h"
@@ -134,6 +135,7 @@ int tows_session_run(struct tow_line *line, struct tow_backend *backend,
     if (error < 0) {
         return error;
     }
+    tows_reasons_begin();
     int result = session_serve(session);
     if (!options->in_process) {
         /* A record that is not reached any more would keep another session waiting for ever. The

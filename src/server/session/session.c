@@ -265,9 +265,10 @@ void tows_session_print(struct tows_session *session, const char *text, size_t l
     }
 }
 
-void tows_session_tell(struct tows_session *session, const char *sentence)
+static void session_notify(struct tows_session *session, enum tow_notice_topic topic,
+                           const char *sentence)
 {
-    const struct tow_notice notice = {.topic = TOW_NOTICE_TEXT, .text = sentence};
+    const struct tow_notice notice = {.topic = topic, .text = sentence};
     size_t room = strlen(sentence) + 64;
     uint8_t *at = NULL;
     uint32_t length = 0;
@@ -277,6 +278,17 @@ void tows_session_tell(struct tows_session *session, const char *sentence)
         tow_line_commit(session->line, length);
     }
     tow_mutex_unlock(&session->reply_lock);
+}
+
+void tows_session_tell(struct tows_session *session, const char *sentence)
+{
+    session_notify(session, TOW_NOTICE_TEXT, sentence);
+}
+
+void tows_session_tell_reason(struct tows_session *session, const char *text)
+{
+    bool here = session->options != NULL && session->options->in_process;
+    session_notify(session, here ? TOW_NOTICE_LOGGED : TOW_NOTICE_TEXT, text);
 }
 
 /* ---- contexts ---- */

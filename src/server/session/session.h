@@ -285,6 +285,8 @@ void tows_session_print(struct tows_session *session, const char *text, size_t l
 /* A sentence for the program's user: it goes to the client's log. Any thread that holds no lock of
  * the session. */
 void tows_session_tell(struct tows_session *session, const char *sentence);
+/* The same, of what this process has logged: of a server within the program that is there. */
+void tows_session_tell_reason(struct tows_session *session, const char *text);
 
 /* Makes the context of a number current on this server thread; 0 means that none is to be. */
 CUresult tows_session_enter(struct tows_session *session, uint32_t context);

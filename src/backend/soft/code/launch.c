@@ -170,7 +170,8 @@ CUresult tow_soft_kernel_run(struct tow_soft_kernel_work *kernel, struct tow_sof
     }
     CUresult result = result_of(fault.kind);
     if (fault.kind != TOW_PTX_FAULT_STOPPED) {
-        tow_log(TOW_AREA_SOFT, TOW_LOG_ERROR,
+        /* A device assert has said so itself, as with NVIDIA's driver. */
+        tow_log(TOW_AREA_SOFT, result == CUDA_ERROR_ASSERT ? TOW_LOG_INFO : TOW_LOG_ERROR,
                 "kernel %s failed with error %d: %s (block %u,%u,%u, thread %u,%u,%u, PTX line %u, "
                 "address "
                 "0x%llx)",
