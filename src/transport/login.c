@@ -250,3 +250,26 @@ int tow_login_resume(struct tow_line *line, const char *address, const struct to
     }
     return error == -EPERM || error == -ECONNREFUSED ? -ESTALE : error;
 }
+
+int tow_login_go_on(struct tow_line *line, const struct tow_resume *resume, int64_t deadline_ns)
+{
+    _Alignas(8) uint8_t bytes[64];
+    uint32_t length = 0;
+    const uint8_t *at;
+    struct tow_frame frame;
+    struct tow_resume answer;
+    int error = tow_resume_encode(resume, bytes, sizeof bytes, &length);
+    if (error == 0) {
+        error = login_say(line, bytes, length);
+    }
+    if (error == 0) {
+        error = login_hear(line, deadline_ns, &at, &frame);
+    }
+    if (error == 0) {
+        error = tow_resume_decode(at, &frame, &answer);
+    }
+    if (error == 0) {
+        tow_line_consume(line, frame.length);
+    }
+    return error;
+}

@@ -310,6 +310,7 @@ const struct tow_transport_ops tow_transport_tls = {
     .prefix = TLS,
     .spreads = true,
     .encrypts = true,
+    .lasts = true,
     .further = &tow_transport_tls,
     .check = tls_check,
     .connect = tls_connect,

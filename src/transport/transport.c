@@ -175,13 +175,13 @@ int tow_transport_connect_by(const char *address, const struct tow_preface *pref
     return error < 0 ? error : ops->wrap(rest, inner, ret_why, size, ret_line);
 }
 
-int tow_transport_connect_beside(const char *address, const struct tow_line *beside,
+int tow_transport_connect_beside(const char *address, const struct tow_grant *grant,
                                  int64_t deadline_ns, char *ret_why, size_t size,
                                  struct tow_line **ret_line)
 {
     char full[TOW_ADDRESS_MAX];
     const char *rest;
-    if (beside->grant == NULL) {
+    if (grant == NULL) {
         return tow_transport_connect(address, deadline_ns, ret_why, size, ret_line);
     }
     int kind = find_written(tow_transport_behind_hook(address), full, &rest, ret_why, size);
@@ -192,7 +192,7 @@ int tow_transport_connect_beside(const char *address, const struct tow_line *bes
         snprintf(ret_why, size, "%s has no lines that belong to others", address);
         return -ENOTSUP;
     }
-    return transports[kind]->beside(rest, beside->grant, deadline_ns, ret_why, size, ret_line);
+    return transports[kind]->beside(rest, grant, deadline_ns, ret_why, size, ret_line);
 }
 
 bool tow_transport_encrypts(enum tow_transport_kind kind)
@@ -264,6 +264,11 @@ int tow_listener_adopt(int fd, struct tow_listener **ret_listener)
     return 0;
 }
 
+void tow_transport_peer(int fd, char *ret_peer)
+{
+    tow_sock_describe(fd, ret_peer, TOW_ADDRESS_MAX);
+}
+
 int tow_listener_accept(struct tow_listener *listener, int *ret_fd, char *ret_peer)
 {
     int fd;
@@ -276,7 +281,7 @@ int tow_listener_accept(struct tow_listener *listener, int *ret_fd, char *ret_pe
     if (listener->kind != TOW_TRANSPORT_TCP && listener->kind != TOW_TRANSPORT_TLS) {
         tow_sock_widen(fd); /* whoever serves it may not have the right to */
     }
-    tow_sock_describe(fd, ret_peer, TOW_ADDRESS_MAX);
+    tow_transport_peer(fd, ret_peer);
     *ret_fd = fd;
     return 0;
 }

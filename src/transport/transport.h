@@ -138,8 +138,8 @@ int tow_transport_connect_by(const char *address, const struct tow_preface *pref
                              struct tow_patience *patience, char *ret_why, size_t size,
                              struct tow_line **ret_line);
 
-/* A further line of the session that has the line `beside`, to the same server. */
-int tow_transport_connect_beside(const char *address, const struct tow_line *beside,
+/* A further line of a session that has a line there, with that one's grant; NULL: it has none. */
+int tow_transport_connect_beside(const char *address, const struct tow_grant *grant,
                                  int64_t deadline_ns, char *ret_why, size_t size,
                                  struct tow_line **ret_line);
 
@@ -168,6 +168,9 @@ int tow_listener_adopt(int fd, struct tow_listener **ret_listener);
  * tow_line_from_fd, here or in another process, with the listener's kind. `ret_peer`
  * (TOW_ADDRESS_MAX) describes it. */
 int tow_listener_accept(struct tow_listener *listener, int *ret_fd, char *ret_peer);
+
+/* Who is at the other end of a connection, as above. */
+void tow_transport_peer(int fd, char *ret_peer);
 
 /* Stops listening and removes the socket file. NULL is fine. */
 void tow_listener_close(struct tow_listener *listener);

@@ -11,10 +11,25 @@ import threading
 KINDS = {0xF000: "main", 0xF00C: "status", 0xF00F: "lane", 0xF01B: "resume"}
 
 
+def names_grant(hello):
+    """Whether a ClientHello has a pre-shared key, which is its last extension."""
+    at = 5 + 4 + 2 + 32
+    at += 1 + hello[at]
+    at += 2 + struct.unpack_from(">H", hello, at)[0]
+    at += 1 + hello[at] + 2
+    kind = None
+    while at + 4 <= len(hello):
+        kind, size = struct.unpack_from(">HH", hello, at)
+        at += 4 + size
+    return kind == 41
+
+
 def kind_of(first):
     """What a connection is for, by the first bytes of its client."""
     if len(first) < 24:
         return "unknown"
+    if first[0] == 22:
+        return "granted" if names_grant(first) else "shake"
     kind, line = KINDS.get(struct.unpack_from("<H", first, 4)[0], "unknown"), struct.unpack_from("<I", first, 20)[0]
     if kind == "resume":
         return {0: "main", 0xFFFFFFFF: "side", 0xFFFFFFFE: "leash"}.get(line, "lane")
@@ -31,6 +46,7 @@ class Cutter:
         self.only = only
         self.done = self.refused = 0  # cuts; connections while the network is down
         self.down = self.stalled = False
+        self.source = None  # the address from which it connects to the server
         self.left = spare + self._next()
         self.lock = threading.Lock()
         self.pairs = set()
@@ -61,7 +77,7 @@ class Cutter:
                 self._reset(client)
                 continue
             try:
-                server = socket.create_connection(("127.0.0.1", self.port))
+                server = socket.create_connection(("127.0.0.1", self.port), source_address=self.source and (self.source, 0))
             except OSError:
                 self._reset(client)
                 continue

@@ -211,8 +211,8 @@ class Server:
             return f"{kind}://{self.socket}"
         return re.search(rf"listens on ({kind}://[^\s\"]+)", self.log()).group(1)
 
-    def port(self):
-        return int(self.address("tcp").rsplit(":", 1)[1])
+    def port(self, kind="tcp"):
+        return int(self.address(kind).rsplit(":", 1)[1])
 
     def status(self):
         done = subprocess.run([str(TOWLINE), "status", "-s", self.address(), "--json"], capture_output=True, text=True,

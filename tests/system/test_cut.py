@@ -29,9 +29,9 @@ BACK = "the program goes on"
 
 
 @contextlib.contextmanager
-def running(address, rounds, seed=1, **env):
+def running(address, rounds, seed=1, *words, **env):
     program = t.build_c(HELPERS / "checks.c", ["-lcuda"], "checks")
-    process = subprocess.Popen([str(t.TOWLINE), "run", "-s", address, "--no-check", "--", str(program), str(rounds), str(seed)],
+    process = subprocess.Popen([str(t.TOWLINE), "run", "-s", address, "--no-check", "--", str(program), str(rounds), str(seed), *words],
                                stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
                                env=t.clean_environment(TOWLINE_LANES="1", **env))
     try:
@@ -50,13 +50,22 @@ def finish(process, rounds):
     return err
 
 
-def cuts(seed, wanted, gap, only=OWN):
+def trusting(server, proxy):
+    """The settings of a client of the server's behind the proxy, of which it knows the key if it has one."""
+    if not isinstance(server, t.TlsServer):
+        return {}
+    done = t.run([t.TOWLINE, "trust", proxy.address], env=t.clean_environment(**server.settings))
+    t.equal(done.returncode, 0, f"towline trust: {done.stderr}")
+    return server.settings
+
+
+def cuts(server, seed, wanted, gap, kind="tcp", only=OWN, words=()):
     """Runs the program until there were that many; each run begins with the next seed."""
     done = 0
-    with t.Server() as server:
+    with server:
         while done < wanted:
-            with cutter.Cutter(server.port(), seed, wanted - done, gap, spare=12000, only=only) as proxy:
-                with running(proxy.address, 40, seed) as process:
+            with cutter.Cutter(server.port(kind), seed, wanted - done, gap, spare=12000, only=only, scheme=kind) as proxy:
+                with running(proxy.address, 40, seed, *words, **trusting(server, proxy)) as process:
                     err = finish(process, 40)
                 t.check(proxy.done > 0 and err.count(BACK) > 0, f"{proxy.done} cuts; the program said {err[-2000:]}")
                 done += proxy.done
@@ -68,8 +77,16 @@ def cuts(seed, wanted, gap, only=OWN):
 def a_program_goes_on_through_cuts_at_any_byte():
     """Some that lie close to each other, so that they fall into resumptions, too; some that lie far apart, so that they do not."""
     seed = t.commit_seed() % (1 << 32)
-    cuts(seed, 40, 20000)
-    cuts(seed + 1000, 40, 1 << 20)
+    cuts(t.Server(), seed, 40, 20000)
+    cuts(t.Server(), seed + 1000, 40, 1 << 20)
+
+
+@t.test(300, trees=("plain", "asan", "tsan"))
+def over_tls_it_goes_on_too():
+    """What is cut may be the handshake in which it goes on."""
+    seed = t.commit_seed() % (1 << 32)
+    cuts(t.TlsServer(), seed, 30, 20000, "tls", ("granted",), ("one",))
+    cuts(t.TlsServer(), seed + 1000, 10, 1 << 20, "tls", ("granted",), ("one",))
 
 
 @t.test(120)
@@ -118,10 +135,21 @@ def without_the_setting_a_cut_is_the_end():
         t.wait_until(lambda: not server.status()["sessions"], 2, "the session has ended")
 
 
-@t.test(60)
-def a_session_that_has_ended_is_not_waited_for():
-    """The worker is killed; the server is started again at the same port."""
-    with t.Server() as server, running(server.address("tcp"), 1000) as process:
+@t.test(120)
+def its_address_may_be_another_then():
+    for kind, server in (("tcp", t.Server()), ("tls", t.TlsServer())):
+        with server, cutter.Cutter(server.port(kind), scheme=kind) as proxy, \
+                running(proxy.address, 60, 1, "one", **trusting(server, proxy)) as process:
+            t.wait_until(lambda: any(session["calls"] > 100 for session in server.status()["sessions"]), 20, "the program works")
+            proxy.source = "127.0.0.2"
+            proxy.cut_all()
+            err = finish(process, 60)
+            t.check(BACK in err, err)
+            t.check(re.search(r"session 1 was cut off, and goes on from 127\.0\.0\.2:", server.log()), server.log())
+
+
+def ends_with_its_worker(server, kind):
+    with server, running(server.address(kind), 1000, 1, "one", **getattr(server, "settings", {})) as process:
         t.wait_until(lambda: any(session["calls"] > 100 for session in server.status()["sessions"]), 20, "the program works")
         began = time.monotonic()
         os.kill(server.status()["sessions"][0]["worker_pid"], signal.SIGKILL)
@@ -132,17 +160,24 @@ def a_session_that_has_ended_is_not_waited_for():
         t.check("trying again" not in err and "goes on" not in err, err)
 
 
+@t.test(120)
+def a_session_that_has_ended_is_not_waited_for():
+    """Its worker is killed."""
+    ends_with_its_worker(t.Server(), "tcp")
+    ends_with_its_worker(t.TlsServer(), "tls")
+
+
 @t.test(60)
 def a_killed_program_is_not_waited_for():
     """Its machine's kernel tells, whatever it had not read: the session ends at once, and is never kept for 60 s."""
-    with t.Server() as server:
-        for mode in ("fetch", "poll", "copy"):
-            with t.held(server, mode, "tcp", TOWLINE_LANES="1") as program:
+    with t.TlsServer() as server:
+        for mode, kind in (("fetch", "tcp"), ("poll", "tcp"), ("copy", "tcp"), ("fetch", "tls"), ("poll", "tls")):
+            with t.held(server, mode, kind, TOWLINE_LANES="1", **server.settings) as program:
                 t.wait_until(lambda: server.status()["sessions"][0]["calls"] > 5, 20, "it works")
                 time.sleep(0.3)  # what waits for nothing: the second connection is made beside the program
                 program.kill()
                 seconds = t.wait_until(lambda: not server.status()["sessions"], 2.5, f"the session of hold {mode} has ended")
-                print(f"hold {mode}: {seconds:.2f} s")
+                print(f"hold {mode} over {kind}: {seconds:.2f} s")
 
 
 # ---- strangers ----
@@ -243,6 +278,16 @@ def who_has_not_the_secret_cannot_go_on():
                     t.equal(struct.unpack("<IIQ", head), (0, 4, 0), "the worker's own record")
         client.socket.close()
         t.check("its secret is another" in server.log() and "there is no such session" in server.log(), server.log())
+
+
+@t.test(60)
+def what_was_encrypted_stays_so():
+    """Over tcp nobody goes on with a session of tls, whatever they know."""
+    with t.TlsServer() as server, t.held(server, "poll", "tls", **server.settings):
+        with Again(server, server.status()["sessions"][0]["id"]) as stranger:
+            kind, body = stranger.prove(bytes(32))
+            t.check(kind == REFUSE and NO_SESSION in body, f"{kind:#x} {body!r}")
+        t.check("there is no such session, or it ends with its connection" in server.log(), server.log())
 
 
 @t.test(60)

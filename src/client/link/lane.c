@@ -83,8 +83,8 @@ int towc_lane_connect(const struct towc_link *link, const char *address,
                       struct tow_line **ret_line)
 {
     struct tow_line *line = NULL;
-    int error = tow_transport_connect_beside(address, link->line, tow_time_deadline(OPEN_NS), why,
-                                             why_size, &line);
+    int error = tow_transport_connect_beside(address, link->line->grant, tow_time_deadline(OPEN_NS),
+                                             why, why_size, &line);
     if (error == 0) {
         error = lane_hello(line, lane);
     }

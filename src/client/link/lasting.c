@@ -27,9 +27,16 @@
 
 enum { STAYS, LEAVES, LEFT };
 
+/* What shows that the session is ours. */
+struct session_secret {
+    struct tow_login_token token;
+    struct tow_grant grant;
+};
+
 struct towc_lasting {
-    struct towc_link *link;         /* borrowed: it owns this */
-    struct tow_login_token *secret; /* owned, on a secret page: the session's */
+    struct towc_link *link;        /* borrowed: it owns this */
+    struct session_secret *secret; /* owned, on a secret page */
+    bool granted;                  /* its connections are made with the grant */
     uint32_t seconds;
     atomic_int phase;
     /* By the line's own thread. */
@@ -46,24 +53,49 @@ struct towc_lasting {
     } leash;
 };
 
+/* On a connection to the server, not to the session: -ESTALE if it has ended. */
+static int lasting_prove(struct towc_lasting *lasting, struct tow_line *line,
+                         const struct tow_resume *resume, int64_t deadline_ns, char *why,
+                         size_t why_size)
+{
+    return tow_login_resume(line, lasting->link->address, resume, &lasting->secret->token,
+                            deadline_ns, why, why_size);
+}
+
+/* A connection with the grant was closed: is the session no more, or is it not let in from here?
+ * Only who has the server's key is believed. Afterwards it is let in. */
+static int lasting_ask(struct towc_lasting *lasting, const struct tow_resume *resume,
+                       int64_t deadline_ns, char *why, size_t why_size)
+{
+    struct tow_line *line = NULL;
+    int error = tow_transport_connect(lasting->link->address, deadline_ns, why, why_size, &line);
+    if (error == 0) {
+        error = lasting_prove(lasting, line, resume, deadline_ns, why, why_size);
+        tow_line_close(line);
+    }
+    return error == 0 ? -EAGAIN : error;
+}
+
 static int lasting_dial(struct towc_lasting *lasting, uint32_t which, int64_t deadline_ns,
                         char *why, size_t why_size, struct tow_line **ret_line)
 {
-    struct towc_link *link = lasting->link;
-    const struct tow_resume resume = {.session = lasting->secret->id, .line = which};
+    const struct tow_resume resume = {.session = lasting->secret->token.id, .line = which};
+    const struct tow_grant *grant = lasting->granted ? &lasting->secret->grant : NULL;
     struct tow_line *line = NULL;
-    int error = tow_transport_connect(link->address, deadline_ns, why, why_size, &line);
+    int error = tow_transport_connect_beside(lasting->link->address, grant, deadline_ns, why,
+                                             why_size, &line);
+    bool refused = grant != NULL && (error == -ECONNRESET || error == -EPIPE || error == -EACCES);
     if (error == 0 && which == TOW_LANE_LEASH) {
         /* From the first byte on: a program may be killed at any time. */
         tow_line_set_abrupt(line);
     }
     if (error == 0) {
-        error = tow_login_resume(line, link->address, &resume, lasting->secret, deadline_ns, why,
-                                 why_size);
+        error = grant != NULL ? tow_login_go_on(line, &resume, deadline_ns)
+                              : lasting_prove(lasting, line, &resume, deadline_ns, why, why_size);
     }
     if (error < 0) {
         tow_line_close(line);
-        return error;
+        return refused ? lasting_ask(lasting, &resume, deadline_ns, why, why_size) : error;
     }
     *ret_line = line;
     return 0;
@@ -214,7 +246,8 @@ static struct towc_lasting *lasting_create(struct towc_link *link, const struct 
                                            const uint8_t left[TOW_LOGIN_SIZE])
 {
     struct towc_lasting *lasting = calloc(1, sizeof *lasting);
-    struct tow_login_token *secret = tow_secret_page_make(sizeof *secret);
+    const struct tow_grant *grant = link->line->grant;
+    struct session_secret *secret = tow_secret_page_make(sizeof *secret);
     if (lasting == NULL || secret == NULL) {
         free(lasting);
         if (secret != NULL) {
@@ -222,7 +255,11 @@ static struct towc_lasting *lasting_create(struct towc_link *link, const struct 
         }
         return NULL;
     }
-    tow_login_session(link->welcome.session, told->secret, left, secret);
+    tow_login_session(link->welcome.session, told->secret, left, &secret->token);
+    if (grant != NULL) {
+        secret->grant = *grant;
+    }
+    lasting->granted = grant != NULL;
     lasting->link = link;
     lasting->secret = secret;
     lasting->seconds = told->seconds;

@@ -126,8 +126,8 @@ static const struct option_entry entries[] = {
      "With overcommit = no: what a program takes of a GPU beside its quota, for its context\n"
      "(560M; software GPU: 0)."},
     {"reconnect", 0, KIND_COUNT, 0, AT(reconnect), 86400, "SECONDS",
-     "How long the session of a program whose TCP connection was cut is kept, and the program\n"
-     "connects again (60; 0: it ends with the connection)."},
+     "How long the session of a program is kept whose connection over a network was cut, and the\n"
+     "program connects again (60; 0: it ends with the connection)."},
     {"session-threads", 0, KIND_COUNT, FOR_WORKER, AT(session_threads), 65536, "N",
      "Threads that a program can make its worker start: one for each of its own that waits, one\n"
      "for each link (512). Beyond, the session ends, or the link fails."},

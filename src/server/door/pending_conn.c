@@ -357,20 +357,20 @@ static void ask_for_proof(struct tows_pending_conn *conn, size_t size)
     conn->partial = false;
 }
 
-/* A line of a session that was cut: over a network, and not in a handshake of the server's. */
+/* A line of a session that was cut, over a network. */
 static void look_at_resume(struct tows_pending_conn *conn, const uint8_t *bytes,
                            const struct tow_frame *frame)
 {
     struct tow_resume resume;
-    if (!tow_transport_kind_lasts(conn->kind) || conn->bound ||
-        tow_resume_decode(bytes, frame, &resume) < 0) {
+    if (!tow_transport_kind_lasts(conn->kind) || tow_resume_decode(bytes, frame, &resume) < 0) {
         conn->state = TOW_CONN_GONE;
         return;
     }
     conn->resumes = true;
     conn->session = resume.session;
     conn->line = resume.line;
-    tow_login_first(bytes, frame->length, NULL, conn->said.first);
+    tow_login_first(bytes, frame->length, conn->bound ? conn->shaken.binding : NULL,
+                    conn->said.first);
     ask_for_proof(conn, frame->length);
 }
 
@@ -518,6 +518,22 @@ bool tows_pending_conn_welcome_back(struct tows_pending_conn *conn,
     memcpy(proved.answer, answer, sizeof proved.answer);
     return tow_proved_encode(&proved, bytes, sizeof bytes, &length) == 0 &&
            send_bytes(conn, bytes, length);
+}
+
+void tows_pending_conn_part(struct tows_pending_conn *conn, const uint8_t answer[TOW_LOGIN_SIZE])
+{
+    struct tow_proved proved;
+    uint8_t *at;
+    uint32_t length;
+    memcpy(proved.answer, answer, sizeof proved.answer);
+    tow_buf_clear(&conn->out);
+    if (tow_buf_extend(&conn->out, 128, &at) < 0 ||
+        tow_proved_encode(&proved, at, conn->out.size, &length) < 0) {
+        conn->state = TOW_CONN_GONE;
+        return;
+    }
+    conn->out.size = length;
+    move_on(conn, TOW_CONN_ANSWERED, ANSWER_NS);
 }
 
 void tows_pending_conn_prove(struct tows_pending_conn *conn, const uint8_t answer[TOW_LOGIN_SIZE])

@@ -120,6 +120,8 @@ void tows_pending_conn_prove(struct tows_pending_conn *conn, const uint8_t answe
  * session. False: nobody is there for the answer. */
 bool tows_pending_conn_welcome_back(struct tows_pending_conn *conn,
                                     const uint8_t answer[TOW_LOGIN_SIZE]);
+/* The same where it was all that it wanted to know: it goes. */
+void tows_pending_conn_part(struct tows_pending_conn *conn, const uint8_t answer[TOW_LOGIN_SIZE]);
 /* Its proof was wrong: it is refused with that sentence, which must live on, after the delay. */
 void tows_pending_conn_deny(struct tows_pending_conn *conn, const char *sentence, int64_t delay_ns);
 

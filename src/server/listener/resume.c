@@ -36,7 +36,8 @@ static const char *resume_refusal(const struct tows_login *login, const struct t
         return "its secret is another";
     }
     /* Where it comes from may have changed, and so may have the settings. */
-    bool lets = login->required || tows_allow_lets_in(&login->allow, conn->fd, &conn->who, owner);
+    bool lets = login->required || worker->granted ||
+                tows_allow_lets_in(&login->allow, conn->fd, &conn->who, owner);
     return lets ? NULL : "its address is none from which this server may be used";
 }
 
@@ -44,6 +45,9 @@ void tows_resume_take(struct tows_login *login, struct tows_worker_pool *pool,
                       struct tows_pending_conn *conn, uid_t owner)
 {
     struct tows_worker *worker = tows_worker_pool_lasting(pool, conn->session);
+    if (worker != NULL && worker->granted != conn->bound) {
+        worker = NULL; /* what was encrypted stays so */
+    }
     const char *why = resume_refusal(login, worker, conn, owner);
     uint8_t answer[TOW_LOGIN_SIZE];
     if (why != NULL) {
@@ -52,6 +56,12 @@ void tows_resume_take(struct tows_login *login, struct tows_worker_pool *pool,
         return;
     }
     tow_login_answer(&worker->secret, &conn->said, answer);
+    if (conn->bound) {
+        /* This is none of the session's connections; but now they may come from there. */
+        worker->origin = conn->origin;
+        tows_pending_conn_part(conn, answer);
+        return;
+    }
     if (tows_pending_conn_welcome_back(conn, answer)) {
         tows_worker_pool_resume(worker, conn->line, conn->fd, conn->kind, conn->peer,
                                 &conn->origin);

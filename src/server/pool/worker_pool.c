@@ -206,7 +206,7 @@ struct tow_log_about tows_worker_about(const struct tows_worker *worker,
                                   .tenant = tows_who_text(&worker->who, ret_tenant)};
 }
 
-/* A connection of TCP may be cut. The client makes the same of what it is sent. */
+/* A connection over a network may be cut. The client makes the same of what it is sent. */
 static void make_secret(struct tows_worker *worker, struct tows_worker_msg *msg)
 {
     struct tow_login_token token;
@@ -217,6 +217,9 @@ static void make_secret(struct tows_worker *worker, struct tows_worker_msg *msg)
     if (!worker->lasting) {
         msg->limits.reconnect = 0;
         return;
+    }
+    if (worker->granted) {
+        explicit_bzero(worker->left, sizeof worker->left); /* nobody read what is sent */
     }
     tow_login_session(msg->session, msg->secret, worker->left, &token);
     tow_login_keep(&token, &worker->secret);
@@ -348,21 +351,12 @@ struct tows_worker *tows_worker_pool_lasting(struct tows_worker_pool *pool, uint
                : NULL;
 }
 
-int tows_worker_pool_resume(struct tows_worker *worker, uint32_t line, int fd,
-                            enum tow_transport_kind kind, const char *peer,
-                            const struct tows_who *origin)
+/* Its own line goes on over this connection, which it owns; -1: there was no descriptor for it. */
+static void pool_renew(struct tows_worker *worker, int own, const char *peer)
 {
-    const struct tows_worker_msg msg = {
-        .what = TOW_WORKER_MSG_RESUME, .transport = kind, .session = worker->session, .line = line};
-    int error = pool_send_connection(worker, &msg, fd);
-    if (error < 0 || line != TOW_LANE_MAIN) {
-        return error;
-    }
     char tenant[TOW_WHO_TEXT_MAX];
     snprintf(worker->peer, sizeof worker->peer, "%s", peer);
     worker->lingers = 0;
-    worker->origin = *origin; /* its further connections come from there now */
-    int own = fcntl(fd, F_DUPFD_CLOEXEC, 0);
     if (own >= 0 && worker->client >= 0) {
         close(worker->client);
     }
@@ -371,7 +365,20 @@ int tows_worker_pool_resume(struct tows_worker *worker, uint32_t line, int fd,
     tow_log_about(TOW_AREA_SERVER, TOW_LOG_INFO, &about,
                   "session %llu was cut off, and goes on from %s",
                   (unsigned long long)worker->session, peer);
-    return 0;
+}
+
+int tows_worker_pool_resume(struct tows_worker *worker, uint32_t line, int fd,
+                            enum tow_transport_kind kind, const char *peer,
+                            const struct tows_who *origin)
+{
+    const struct tows_worker_msg msg = {
+        .what = TOW_WORKER_MSG_RESUME, .transport = kind, .session = worker->session, .line = line};
+    int error = pool_send_connection(worker, &msg, fd);
+    if (error == 0 && line == TOW_LANE_MAIN) {
+        worker->origin = *origin; /* its further connections come from there now */
+        pool_renew(worker, fcntl(fd, F_DUPFD_CLOEXEC, 0), peer);
+    }
+    return error;
 }
 
 int tows_worker_pool_arrive(struct tows_worker_pool *pool, const uint8_t id[TOW_GRANT_ID], int fd,
@@ -386,7 +393,9 @@ int tows_worker_pool_arrive(struct tows_worker_pool *pool, const uint8_t id[TOW_
             worker->arrive_ns = 0;
             return pool_serve(pool, worker, fd, kind, worker->session, worker->peer, &worker->who);
         }
-        return atomic_load(&worker->stats->lanes) != 0 ? pool_send_lane(worker, fd, kind) : -ENOENT;
+        bool takes = atomic_load(&worker->stats->lanes) != 0 ||
+                     (worker->lasting && atomic_load(&worker->stats->lasts) != 0);
+        return takes ? pool_send_lane(worker, fd, kind) : -ENOENT;
     }
     return -ENOENT;
 }
@@ -501,6 +510,16 @@ static void close_all(int fds[2])
     }
 }
 
+static void hear_renewed(struct tows_worker *worker, int fds[2])
+{
+    char peer[TOW_ADDRESS_MAX];
+    if (worker->state == TOW_WORKER_BUSY && worker->granted && worker->lasting && fds[0] >= 0) {
+        tow_transport_peer(fds[0], peer);
+        pool_renew(worker, fds[0], peer);
+        fds[0] = -1;
+    }
+}
+
 int tows_worker_pool_hear(struct tows_worker_pool *pool, struct tows_worker *worker)
 {
     static char packet[sizeof(struct tows_worker_msg) + TOW_WORKER_MSG_TEXT_MAX];
@@ -518,6 +537,11 @@ int tows_worker_pool_hear(struct tows_worker_pool *pool, struct tows_worker *wor
         return 0;
     }
     memcpy(&msg, packet, sizeof msg);
+    if (msg.what == TOW_WORKER_MSG_RENEWED) {
+        hear_renewed(worker, fds); /* nothing is written there: the client reads it */
+        close_all(fds);
+        return 0;
+    }
     pool_exchange(pool, worker, &msg, fds);
     /* The first one comes before it has heard its client. */
     if (msg.what == TOW_WORKER_MSG_REFUSED && worker->state == TOW_WORKER_BUSY &&

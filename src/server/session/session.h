@@ -104,8 +104,9 @@ struct tows_session_options {
     /* Waits for the next of them, of which nothing was read yet; `again`: it is no further one, the
      * session's own line is to go on over it. -EPIPE: none will come. NULL: there are none. */
     int (*next_lane)(struct tow_line **ret_line, bool *ret_again);
-    /* Over tcp: how long a cut of the client's connection may last, and what it is sent so that it
-     * can show that the session is its own (TOW_LOGIN_SIZE bytes, borrowed). 0: a cut is the end.
+    /* Over tcp and tls: how long a cut of the client's connection may last, and what it is sent so
+     * that it can show that the session is its own (TOW_LOGIN_SIZE bytes, borrowed). 0: a cut is
+     * the end.
      */
     uint32_t reconnect_s;
     const uint8_t *secret;

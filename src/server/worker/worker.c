@@ -245,12 +245,103 @@ static int take_again(struct tows_worker_msg *msg, int fd, struct tow_line **ret
     return worker_line(msg, fd, why, sizeof why, ret_line);
 }
 
+/* Over tls only the session can read what a further connection is for. 1: it is for one that it had
+ * before, and this was answered; 0: who takes it on sees. */
+static int hear_resume(struct tow_line *line, uint64_t session, uint32_t *ret_number)
+{
+    const uint8_t *at = NULL;
+    uint8_t *out = NULL;
+    size_t available = 0;
+    uint32_t length = 0;
+    struct tow_frame frame;
+    struct tow_resume resume;
+    int64_t deadline = tow_time_deadline(LANE_NS);
+    int error = tow_line_peek(line, TOW_FRAME_HEADER, deadline, &at, &available);
+    if (error == 0) {
+        error = tow_frame_read(at, &frame);
+    }
+    if (error < 0 || frame.kind != TOW_CONTROL_RESUME) {
+        return error;
+    }
+    error = tow_line_peek(line, frame.length, deadline, &at, &available);
+    if (error == 0) {
+        error = tow_resume_decode(at, &frame, &resume);
+    }
+    if (error == 0 && (resume.session != session || atomic_load(&lasting) == NULL)) {
+        error = -EPROTO;
+    }
+    if (error == 0) {
+        tow_line_consume(line, frame.length);
+        error = tow_line_reserve(line, 64, &out);
+    }
+    if (error == 0) {
+        error = tow_resume_encode(&resume, out, 64, &length);
+    }
+    if (error < 0) {
+        return error;
+    }
+    tow_line_commit_now(line, length);
+    *ret_number = resume.line;
+    return 1;
+}
+
+/* The same as take_again with a line of tls and its connection, of which it owns both. */
+static int take_again_encrypted(uint32_t number, struct tow_line *line, int fd,
+                                struct tow_line **ret_line)
+{
+    static struct tow_line *leash; /* nothing is said on it, but it stays open */
+    if (number == TOW_LANE_LEASH) {
+        tows_leash_take(fd);
+        tow_line_close(leash);
+        leash = line;
+        return -EALREADY;
+    }
+    if (number != TOW_LANE_MAIN) {
+        close(fd);
+        tow_line_close(line);
+        return -EALREADY;
+    }
+    const struct tows_worker_msg msg = {.what = TOW_WORKER_MSG_RENEWED};
+    tow_fds_send(TOW_WORKER_MSG_FD, &msg, sizeof msg, &fd, 1);
+    tows_leash_renew(fd);
+    *ret_line = line;
+    return 0;
+}
+
+/* A further connection: 0, or nothing is left of it to be done. */
+static int take_further(struct tows_worker_msg *msg, int fd, struct tow_line **ret_line,
+                        bool *ret_again)
+{
+    char why[TOW_WHY_MAX];
+    uint32_t number = 0;
+    bool encrypted = msg->granted != 0;
+    int own = encrypted ? dup(fd) : -1, again = 0;
+    struct tow_line *line = NULL;
+    int error = worker_line(msg, fd, why, sizeof why, &line);
+    if (error == 0 && encrypted) {
+        again = own < 0 ? -EMFILE : hear_resume(line, msg->session, &number);
+    }
+    *ret_again = again > 0;
+    if (again > 0) {
+        return take_again_encrypted(number, line, own, ret_line);
+    }
+    if (own >= 0) {
+        close(own);
+    }
+    if (error == 0 && again < 0) {
+        tow_line_close(line);
+    } else if (error == 0) {
+        tow_line_set_silence(line, silence_ns);
+        *ret_line = line;
+    }
+    return error < 0 ? error : again;
+}
+
 /* The listener sends the session's further connections the way it sent the first. */
 static int next_lane(struct tow_line **ret_line, bool *ret_again)
 {
     for (;;) {
         struct tows_worker_msg msg;
-        char why[TOW_WHY_MAX];
         int fd = -1, count = 0;
         int error =
             tow_fds_recv(TOW_WORKER_MSG_FD, &msg, sizeof msg, TOW_TIME_FOREVER, &fd, 1, &count);
@@ -264,8 +355,7 @@ static int next_lane(struct tow_line **ret_line, bool *ret_again)
             }
         } else if (count == 1 && msg.what != TOW_WORKER_MSG_LANE) {
             close(fd);
-        } else if (count == 1 && worker_line(&msg, fd, why, sizeof why, ret_line) == 0) {
-            tow_line_set_silence(*ret_line, silence_ns);
+        } else if (count == 1 && take_further(&msg, fd, ret_line, ret_again) == 0) {
             return 0;
         }
     }

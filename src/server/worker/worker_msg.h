@@ -38,12 +38,14 @@ enum tows_worker_msg_what {
     TOW_WORKER_MSG_KEEP_HANDLE = 10, /* keep the handle; answer: its token */
     TOW_WORKER_MSG_GET_HANDLE = 11,  /* answer: the handle of the token */
     /* Worker: about the cache of code (server/pool/cache_writer.h). */
-    TOW_WORKER_MSG_STORE = 12,  /* the second descriptor is an image, a sealed memfd; answer: it is
-                            kept, or why not. Asked in the same way */
-    TOW_WORKER_MSG_FACTS = 13,  /* text: facts of an image's kernels; no answer */
-    TOW_WORKER_MSG_USE = 14,    /* an image (key 0) or facts were used; no answer */
-    TOW_WORKER_MSG_RESUME = 15, /* listener: a connection over which a line of the session goes on;
-                           one descriptor comes with it */
+    TOW_WORKER_MSG_STORE = 12,   /* the second descriptor is an image, a sealed memfd; answer: it is
+                             kept, or why not. Asked in the same way */
+    TOW_WORKER_MSG_FACTS = 13,   /* text: facts of an image's kernels; no answer */
+    TOW_WORKER_MSG_USE = 14,     /* an image (key 0) or facts were used; no answer */
+    TOW_WORKER_MSG_RESUME = 15,  /* listener: a connection over which a line of the session goes on;
+                            one descriptor comes with it */
+    TOW_WORKER_MSG_RENEWED = 16, /* worker, over tls: the session's own line goes on over this
+                           connection; no answer */
 };
 
 enum { TOW_WORKER_MSG_TEXT_MAX = 64 << 10 };
