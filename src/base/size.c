@@ -7,15 +7,27 @@
 #include <stdlib.h>
 #include <string.h>
 
-int tow_size_parse(const char *text, uint64_t *ret_size)
+int tow_number_parse(const char *text, int base, uint64_t *ret_number, const char **ret_rest)
 {
     char *rest;
     if (!isdigit((unsigned char)*text)) {
-        return -EINVAL;
+        return -EINVAL; /* neither a sign nor a space */
     }
     errno = 0;
-    unsigned long long value = strtoull(text, &rest, 10);
+    unsigned long long value = strtoull(text, &rest, base);
     if (errno != 0) {
+        return -EINVAL;
+    }
+    *ret_number = value;
+    *ret_rest = rest;
+    return 0;
+}
+
+int tow_size_parse(const char *text, uint64_t *ret_size)
+{
+    const char *rest;
+    uint64_t value;
+    if (tow_number_parse(text, 10, &value, &rest) < 0) {
         return -EINVAL;
     }
     static const char units[] = "KMGT";
@@ -46,16 +58,11 @@ int tow_duration_parse(const char *text, uint64_t *ret_seconds)
         char letter;
         uint64_t seconds;
     } units[] = {{'s', 1}, {'m', 60}, {'h', 3600}, {'d', 86400}};
-    char *rest;
-    if (!isdigit((unsigned char)*text)) {
+    const char *rest;
+    uint64_t value, seconds = 1;
+    if (tow_number_parse(text, 10, &value, &rest) < 0) {
         return -EINVAL;
     }
-    errno = 0;
-    unsigned long long value = strtoull(text, &rest, 10);
-    if (errno != 0) {
-        return -EINVAL;
-    }
-    uint64_t seconds = 1;
     if (*rest != '\0') {
         seconds = 0;
         for (unsigned i = 0; i < sizeof units / sizeof *units; i++) {

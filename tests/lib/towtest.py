@@ -488,6 +488,18 @@ def held(server, mode, kind="unix", **env):
         process.communicate()
 
 
+@contextlib.contextmanager
+def configured(text, *flags):
+    """A server with these settings; its `config` is their file."""
+    with tempfile.TemporaryDirectory(prefix="tow") as folder:
+        config = pathlib.Path(folder) / "towlined.conf"
+        config.write_text(text)
+        server = Server(f"--config={config}", *flags)
+        server.config = config
+        with server:
+            yield server
+
+
 def clean_environment(**more):
     """This environment without what chooses a server."""
     env = {key: value for key, value in os.environ.items()

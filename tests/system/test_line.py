@@ -14,6 +14,7 @@ import time
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "lib"))
 import towtest as t  # noqa: E402
+from towtest import configured  # noqa: E402
 
 FULL = "it serves as many programs as it may"
 # Python notes SIGINT, and looks at the note when the call is over.
@@ -57,17 +58,6 @@ class Waiter:
     def ends(self):
         self.process.stdin.close()
         self.process.wait(timeout=60 * t.SLOW)
-
-
-@contextlib.contextmanager
-def configured(text, *flags):
-    with tempfile.TemporaryDirectory(prefix="tow") as folder:
-        config = pathlib.Path(folder) / "towlined.conf"
-        config.write_text(text)
-        server = t.Server(f"--config={config}", *flags)
-        server.config = config
-        with server:
-            yield server
 
 
 def line_of(server):

@@ -14,6 +14,7 @@ import tempfile
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "lib"))
 import towtest as t  # noqa: E402
+from towtest import configured  # noqa: E402
 
 HELPERS = t.ROOT / "tests" / "system" / "helpers"
 KINDS = ("unix", "tcp", "shm")
@@ -147,17 +148,6 @@ def each_of_several_gpus_has_the_quota():
 
 
 # ---- classes ----
-
-@contextlib.contextmanager
-def configured(text, *flags):
-    with tempfile.TemporaryDirectory(prefix="tow") as folder:
-        config = pathlib.Path(folder) / "towlined.conf"
-        config.write_text(text)
-        server = t.Server(f"--config={config}", *flags)
-        server.config = config
-        with server:
-            yield server
-
 
 def reload(server, text):
     before = len(server.log())

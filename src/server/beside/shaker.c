@@ -22,6 +22,7 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "base/thread.h"
+#include "server/beside/process.h"
 #include "server/login/tokens.h"
 #include "server/walls/landlock.h"
 #include "server/walls/user.h"
@@ -33,7 +34,6 @@ enum {
     CLIENTS_MAX = 4096,    /* at once: more than the door has places for */
     CLIENT_FILES = 4,      /* descriptors that each may need */
     FINISH_MS = 90 * 1000, /* more than anybody waits in the door */
-    CONTROL = 3,           /* the descriptor that leads to the listener */
     CHUNK = 16 << 10,
     AUTHORITIES_MAX = 8 << 20, /* of a file: more than all that the web trusts */
 };
@@ -282,13 +282,15 @@ int tows_shaker_main(const struct tows_config *config)
         close(refused); /* nobody is asked about calls that are not in the list: they fail */
     }
     bool good = answer.error == 0;
-    if (send(CONTROL, &answer, sizeof answer, MSG_NOSIGNAL) != (ssize_t)sizeof answer || !good) {
+    if (send(TOW_PROCESS_CONTROL, &answer, sizeof answer, MSG_NOSIGNAL) != (ssize_t)sizeof answer ||
+        !good) {
         return 1;
     }
     for (;;) {
         struct shaker_order order;
         int fds[2] = {-1, -1}, count = 0;
-        error = tow_fds_recv(CONTROL, &order, sizeof order, TOW_TIME_FOREVER, fds, 2, &count);
+        error = tow_fds_recv(TOW_PROCESS_CONTROL, &order, sizeof order, TOW_TIME_FOREVER, fds, 2,
+                             &count);
         if (error == -ECONNRESET) {
             finish_clients();
         } else if (error < 0) {
@@ -319,82 +321,32 @@ static int find_certificate(const struct tows_config *config, char ret_path[PATH
     return error;
 }
 
-/* The child between fork and exec: a fresh process has nothing of the listener's memory. */
-static _Noreturn void run_shaker(const struct tows_config *config, const char *certificate,
-                                 bool make, uint32_t user, pid_t parent, int control)
-{
-    static char text[8 * TOW_CONFIG_TEXT_MAX], flags[4][PATH_MAX + 32];
-    static char *exports[TOW_WALLS_ENVIRONMENT_MAX + 1];
-    char *args[TOW_CONFIG_ARGS_MAX + 9] = {(char *)"towlined", (char *)"--shaker"};
-    sigset_t none;
-    sigemptyset(&none);
-    signal(SIGINT, SIG_IGN); /* the listener's */
-    signal(SIGTERM, SIG_IGN);
-    signal(SIGHUP, SIG_IGN);
-    signal(SIGUSR1, SIG_IGN);
-    sigprocmask(SIG_SETMASK, &none, NULL);
-    prctl(PR_SET_PDEATHSIG, SIGKILL);
-    int count = tows_config_worker_args(config, text, sizeof text, args + 2);
-    if (getppid() != parent || count < 0) {
-        _exit(1);
-    }
-    tows_walls_show(); /* until exec, and it hides again */
-    snprintf(flags[0], sizeof flags[0], "--tls-certificate=%s", certificate);
-    args[2 + count++] = flags[0];
-    if (config->tls_key[0] != '\0') {
-        snprintf(flags[1], sizeof flags[1], "--tls-key=%s", config->tls_key);
-        args[2 + count++] = flags[1];
-    }
-    if (config->tls_client_ca[0] != '\0') {
-        snprintf(flags[2], sizeof flags[2], "--tls-client-ca=%s", config->tls_client_ca);
-        args[2 + count++] = flags[2];
-    }
-    if (make) {
-        args[2 + count++] = (char *)"--tls-make";
-    }
-    if (user != 0) {
-        snprintf(flags[3], sizeof flags[3], "--become=%u", user);
-        args[2 + count++] = flags[3];
-    }
-    if (control == CONTROL ? fcntl(control, F_SETFD, 0) != 0 : dup2(control, CONTROL) < 0) {
-        _exit(1);
-    }
-    tows_walls_close_from(CONTROL + 1);
-    tows_walls_environment(environ, exports);
-    execve("/proc/self/exe", args, exports);
-    _exit(127);
-}
-
 int tows_shaker_fork(const struct tows_config *config, bool make, uint32_t user, int *ret_control,
                      pid_t *ret_pid, char *why, size_t why_size)
 {
-    char certificate[PATH_MAX];
-    int pair[2];
-    pid_t parent = getpid();
-    int error = find_certificate(config, certificate, why, why_size);
+    char certificate[PATH_MAX], words[3][PATH_MAX + 32];
+    const char *flags[TOW_PROCESS_FLAGS_MAX] = {"--shaker", words[0]};
+    int count = 2, error = find_certificate(config, certificate, why, why_size);
     if (error < 0) {
         return error;
     }
-    if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) != 0) {
-        error = -errno;
-        snprintf(why, why_size, "no process for TLS handshakes can be had: %s", strerror(-error));
-        return error;
+    snprintf(words[0], sizeof words[0], "--tls-certificate=%s", certificate);
+    if (config->tls_key[0] != '\0') {
+        snprintf(words[1], sizeof words[1], "--tls-key=%s", config->tls_key);
+        flags[count++] = words[1];
     }
-    pid_t pid = fork();
-    if (pid == 0) {
-        run_shaker(config, certificate, make && config->tls_certificate[0] == '\0', user, parent,
-                   pair[1]);
+    if (config->tls_client_ca[0] != '\0') {
+        snprintf(words[2], sizeof words[2], "--tls-client-ca=%s", config->tls_client_ca);
+        flags[count++] = words[2];
     }
-    error = pid < 0 ? -errno : 0;
-    close(pair[1]);
+    if (make && config->tls_certificate[0] == '\0') {
+        flags[count++] = "--tls-make";
+    }
+    error = tows_process_fork(config, flags, user, ret_control, ret_pid);
     if (error < 0) {
-        close(pair[0]);
         snprintf(why, why_size, "no process for TLS handshakes can be had: %s", strerror(-error));
-        return error;
     }
-    *ret_pid = pid;
-    *ret_control = pair[0];
-    return 0;
+    return error;
 }
 
 /* Starts a process, and does not wait for its answer. */

@@ -3,23 +3,23 @@
 #include "server/beside/web_host.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/prctl.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "server/beside/process.h"
 #include "server/login/allow.h"
-#include "server/walls/walls.h"
 #include "server/web/asker.h"
 #include "server/web/web.h"
 #include "transport/address.h"
 
 #define AGAIN_NS TOW_TIME_S /* it is not started more often */
+
+_Static_assert((int)TOW_WEB_CONTROL == (int)TOW_PROCESS_CONTROL, "where it looks for the listener");
 
 const char *tows_web_host_place(const struct tow_listener *listener)
 {
@@ -58,67 +58,14 @@ int tows_web_host_listen(const struct tows_config *config, struct tow_listener *
     return error;
 }
 
-/* The child between fork and exec: a fresh process has nothing of the listener's memory. */
-static _Noreturn void run_web(const struct tows_config *config, uint32_t user, pid_t parent,
-                              int control)
-{
-    static char text[8 * TOW_CONFIG_TEXT_MAX], names[TOW_CONFIG_WORDS_MAX + 32], become[32];
-    static char *exports[TOW_WALLS_ENVIRONMENT_MAX + 1];
-    char *args[TOW_CONFIG_ARGS_MAX + 8] = {(char *)"towlined", (char *)"--web"};
-    sigset_t none;
-    sigemptyset(&none);
-    signal(SIGINT, SIG_IGN); /* the listener's */
-    signal(SIGTERM, SIG_IGN);
-    signal(SIGHUP, SIG_IGN);
-    signal(SIGUSR1, SIG_IGN);
-    signal(SIGPIPE, SIG_IGN);
-    sigprocmask(SIG_SETMASK, &none, NULL);
-    prctl(PR_SET_PDEATHSIG, SIGKILL);
-    int count = 2 + tows_config_worker_args(config, text, sizeof text, args + 2);
-    if (getppid() != parent || count < 2) {
-        _exit(1);
-    }
-    tows_walls_show(); /* until exec, and it hides again */
-    snprintf(names, sizeof names, "--http-name=%s", config->http_name);
-    args[count++] = names;
-    if (config->http_dcgm != 0) {
-        args[count++] = (char *)"--http-dcgm";
-    }
-    if (user != 0) {
-        snprintf(become, sizeof become, "--become=%u", user);
-        args[count++] = become;
-    }
-    if (control == TOW_WEB_CONTROL ? fcntl(control, F_SETFD, 0) != 0
-                                   : dup2(control, TOW_WEB_CONTROL) < 0) {
-        _exit(1);
-    }
-    tows_walls_close_from(TOW_WEB_CONTROL + 1);
-    tows_walls_environment(environ, exports);
-    execve("/proc/self/exe", args, exports);
-    _exit(127);
-}
-
 int tows_web_host_fork(const struct tows_config *config, uint32_t user, int *ret_control,
                        pid_t *ret_pid)
 {
-    int pair[2];
-    pid_t parent = getpid();
-    if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) != 0) {
-        return -errno;
-    }
-    pid_t pid = fork();
-    if (pid == 0) {
-        run_web(config, user, parent, pair[1]);
-    }
-    int error = pid < 0 ? -errno : 0;
-    close(pair[1]);
-    if (error < 0) {
-        close(pair[0]);
-        return error;
-    }
-    *ret_pid = pid;
-    *ret_control = pair[0];
-    return 0;
+    char names[TOW_CONFIG_WORDS_MAX + 32];
+    const char *flags[TOW_PROCESS_FLAGS_MAX] = {"--web", names,
+                                                config->http_dcgm != 0 ? "--http-dcgm" : NULL};
+    snprintf(names, sizeof names, "--http-name=%s", config->http_name);
+    return tows_process_fork(config, flags, user, ret_control, ret_pid);
 }
 
 static int host_start(struct tows_web_host *host, const struct tows_config *config)

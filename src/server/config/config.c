@@ -314,22 +314,6 @@ static int parse_word(const char *words, const char *text, uint64_t *ret_place)
     return -EINVAL;
 }
 
-static int parse_count(const char *text, int base, uint64_t *ret_count, const char **ret_rest)
-{
-    if (!isdigit((unsigned char)*text)) {
-        return -EINVAL;
-    }
-    errno = 0;
-    char *end;
-    unsigned long long value = strtoull(text, &end, base);
-    if (errno != 0) {
-        return -EINVAL;
-    }
-    *ret_count = value;
-    *ret_rest = end;
-    return 0;
-}
-
 int tows_config_parse_size(const char *text, uint64_t *ret_size)
 {
     return tow_size_parse(text, ret_size);
@@ -339,10 +323,10 @@ int tows_config_parse_capability(const char *text, uint64_t *ret_capability)
 {
     uint64_t major, minor = 0;
     const char *rest;
-    if (parse_count(text, 10, &major, &rest) < 0) {
+    if (tow_number_parse(text, 10, &major, &rest) < 0) {
         return -EINVAL;
     }
-    if (*rest == '.' && parse_count(rest + 1, 10, &minor, &rest) < 0) {
+    if (*rest == '.' && tow_number_parse(rest + 1, 10, &minor, &rest) < 0) {
         return -EINVAL;
     }
     if (*rest != '\0' || major < 1 || major > 99 || minor > 9) {
@@ -361,9 +345,10 @@ static int parse_range(const char *text, uint64_t last, struct tows_config_range
         *ret_range = range;
         return 0;
     }
-    if (parse_count(text, 10, &range.first, &rest) < 0 || *rest != ':' ||
-        parse_count(rest + 1, 10, &range.count, &rest) < 0 || *rest != '\0' || range.first == 0 ||
-        range.count < USERS_MIN || range.first > last || range.count > last - range.first + 1) {
+    if (tow_number_parse(text, 10, &range.first, &rest) < 0 || *rest != ':' ||
+        tow_number_parse(rest + 1, 10, &range.count, &rest) < 0 || *rest != '\0' ||
+        range.first == 0 || range.count < USERS_MIN || range.first > last ||
+        range.count > last - range.first + 1) {
         return -EINVAL;
     }
     *ret_range = range;
@@ -386,36 +371,13 @@ static const struct option_entry *find_entry(const char *name, size_t length)
     return find_in(entries, ENTRY_COUNT, name, length);
 }
 
-/* Into `base`: the struct that the entry's table is of. Lists are the settings' alone. */
-static int config_set(void *base, const struct option_entry *entry, const char *value,
-                      const char *where, char *why, size_t why_size)
+/* What is kept as text. Lists are the settings' alone. */
+static int config_set_text(void *base, const struct option_entry *entry, const char *value,
+                           const char *where, char *why, size_t why_size)
 {
     struct tows_config *config = base;
     char *at = (char *)base + entry->at;
-    uint64_t number = 0;
-    const char *rest = "";
-    int error = 0;
-    switch (entry->kind) {
-    case KIND_SWITCH:
-        *(bool *)(void *)at = true;
-        return 0;
-    case KIND_TEXT:
-    case KIND_LIST:
-        if (strlen(value) >= TOW_CONFIG_TEXT_MAX) {
-            return config_complain(why, why_size, -EINVAL, "%s: the value of %s is too long", where,
-                                   entry->name);
-        }
-        if (entry->kind == KIND_LIST) {
-            if (config->listen_count == TOW_CONFIG_LISTEN_MAX) {
-                return config_complain(why, why_size, -EINVAL,
-                                       "%s: at most %d addresses can be listened on", where,
-                                       TOW_CONFIG_LISTEN_MAX);
-            }
-            at = config->listen[config->listen_count++];
-        }
-        snprintf(at, TOW_CONFIG_TEXT_MAX, "%s", value);
-        return 0;
-    case KIND_WORDS: {
+    if (entry->kind == KIND_WORDS) {
         size_t room = entry->max != 0 ? (size_t)entry->max : TOW_CONFIG_WORDS_MAX;
         if (strlen(at) + strlen(value) + 2 > room) {
             return config_complain(why, why_size, -EINVAL, "%s: the values of %s are too long",
@@ -424,34 +386,71 @@ static int config_set(void *base, const struct option_entry *entry, const char *
         snprintf(at + strlen(at), room - strlen(at), "%s,", value);
         return 0;
     }
-    case KIND_COUNT:
-    case KIND_PATIENCE:
-    case KIND_YES:
-        error = parse_count(value, 10, &number, &rest);
-        break;
-    case KIND_MODE:
-        error = parse_count(value, 8, &number, &rest);
-        break;
-    case KIND_SIZE:
-        error = tows_config_parse_size(value, &number);
-        break;
-    case KIND_CAPABILITY:
-        error = tows_config_parse_capability(value, &number);
-        break;
-    case KIND_TIME:
-        error = tow_duration_parse(value, &number);
-        if (error < 0) {
+    if (strlen(value) >= TOW_CONFIG_TEXT_MAX) {
+        return config_complain(why, why_size, -EINVAL, "%s: the value of %s is too long", where,
+                               entry->name);
+    }
+    if (entry->kind == KIND_LIST) {
+        if (config->listen_count == TOW_CONFIG_LISTEN_MAX) {
             return config_complain(why, why_size, -EINVAL,
-                                   "%s: %s = %s is no time; write seconds, or 10m, 2h or 1d", where,
-                                   entry->name, value);
+                                   "%s: at most %d addresses can be listened on", where,
+                                   TOW_CONFIG_LISTEN_MAX);
         }
-        break;
-    case KIND_WORD:
-        if (parse_word(entry->value, value, &number) < 0) {
-            return config_complain(why, why_size, -EINVAL, "%s: %s = %s cannot be; write one of %s",
-                                   where, entry->name, value, entry->value);
-        }
-        break;
+        at = config->listen[config->listen_count++];
+    }
+    snprintf(at, TOW_CONFIG_TEXT_MAX, "%s", value);
+    return 0;
+}
+
+/* The number that a value stands for. */
+static int config_read_number(const struct option_entry *entry, const char *value,
+                              const char *where, uint64_t *ret_number, char *why, size_t why_size)
+{
+    const char *rest = "";
+    int error = 0;
+    if (entry->kind == KIND_TIME) {
+        return tow_duration_parse(value, ret_number) == 0
+                   ? 0
+                   : config_complain(why, why_size, -EINVAL,
+                                     "%s: %s = %s is no time; write seconds, or 10m, 2h or 1d",
+                                     where, entry->name, value);
+    }
+    if (entry->kind == KIND_WORD) {
+        return parse_word(entry->value, value, ret_number) == 0
+                   ? 0
+                   : config_complain(why, why_size, -EINVAL,
+                                     "%s: %s = %s cannot be; write one of %s", where, entry->name,
+                                     value, entry->value);
+    }
+    if (entry->kind == KIND_SIZE) {
+        error = tows_config_parse_size(value, ret_number);
+    } else if (entry->kind == KIND_CAPABILITY) {
+        error = tows_config_parse_capability(value, ret_number);
+    } else {
+        error = tow_number_parse(value, entry->kind == KIND_MODE ? 8 : 10, ret_number, &rest);
+    }
+    if (error < 0 || *rest != '\0') {
+        return config_complain(why, why_size, -EINVAL,
+                               "%s: %s = %s cannot be understood; see towlined --help", where,
+                               entry->name, value);
+    }
+    return 0;
+}
+
+/* Into `base`: the struct that the entry's table is of. */
+static int config_set(void *base, const struct option_entry *entry, const char *value,
+                      const char *where, char *why, size_t why_size)
+{
+    char *at = (char *)base + entry->at;
+    uint64_t number = 0;
+    switch (entry->kind) {
+    case KIND_SWITCH:
+        *(bool *)(void *)at = true;
+        return 0;
+    case KIND_TEXT:
+    case KIND_LIST:
+    case KIND_WORDS:
+        return config_set_text(base, entry, value, where, why, why_size);
     case KIND_RANGE:
         if (parse_range(value, entry->max, (struct tows_config_range *)(void *)at) < 0) {
             return config_complain(why, why_size, -EINVAL,
@@ -461,11 +460,11 @@ static int config_set(void *base, const struct option_entry *entry, const char *
                                    USERS_MIN);
         }
         return 0;
+    default:
+        break;
     }
-    if (error < 0 || *rest != '\0') {
-        return config_complain(why, why_size, -EINVAL,
-                               "%s: %s = %s cannot be understood; see towlined --help", where,
-                               entry->name, value);
+    if (config_read_number(entry, value, where, &number, why, why_size) < 0) {
+        return -EINVAL;
     }
     if (entry->max != 0 && number > entry->max) {
         return config_complain(why, why_size, -EINVAL, "%s: %s = %s is too large; the most is %llu",

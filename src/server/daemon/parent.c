@@ -211,6 +211,20 @@ static void change_shaker(struct tows_parent *parent, uint64_t from, uint64_t to
     }
 }
 
+/* A process that was started beside the listener: its number, or its end. */
+static int parent_adopt(struct tows_parent *parent, pid_t pid, struct tows_parent_news *answer,
+                        int ret_fds[TOW_PARENT_FDS_MAX])
+{
+    int error = tows_starter_adopt(&parent->starter, pid, &answer->number);
+    if (error < 0) {
+        kill(pid, SIGKILL);
+        close_fds(ret_fds, 1);
+        return error;
+    }
+    change_shaker(parent, 0, answer->number);
+    return 0;
+}
+
 static int answer_shaker(struct tows_parent *parent, struct tows_parent_news *answer,
                          int ret_fds[TOW_PARENT_FDS_MAX])
 {
@@ -220,17 +234,11 @@ static int answer_shaker(struct tows_parent *parent, struct tows_parent_news *an
         error = tows_shaker_fork(config_now(parent), !parent->shook, parent->shaker_user,
                                  &ret_fds[0], &pid, answer->text, sizeof answer->text);
     }
-    if (error == 0) {
-        parent->shook = true;
-        error = tows_starter_adopt(&parent->starter, pid, &answer->number);
-        if (error < 0) {
-            kill(pid, SIGKILL);
-            close_fds(ret_fds, 1);
-        } else {
-            change_shaker(parent, 0, answer->number);
-        }
+    if (error < 0) {
+        return error;
     }
-    return error;
+    parent->shook = true;
+    return parent_adopt(parent, pid, answer, ret_fds);
 }
 
 static int answer_web(struct tows_parent *parent, struct tows_parent_news *answer,
@@ -242,16 +250,7 @@ static int answer_web(struct tows_parent *parent, struct tows_parent_news *answe
     if (error == 0) {
         error = tows_web_host_fork(config, parent->web_user, &ret_fds[0], &pid);
     }
-    if (error == 0) {
-        error = tows_starter_adopt(&parent->starter, pid, &answer->number);
-        if (error < 0) {
-            kill(pid, SIGKILL);
-            close_fds(ret_fds, 1);
-        } else {
-            change_shaker(parent, 0, answer->number);
-        }
-    }
-    return error;
+    return error < 0 ? error : parent_adopt(parent, pid, answer, ret_fds);
 }
 
 static int answer_tokens(const struct tows_parent *parent, struct tows_parent_news *answer,
