@@ -18,6 +18,7 @@ import towtest as t  # noqa: E402
 
 ALL = ("plain", "asan", "tsan")
 BOTH = ("plain", "asan")
+BYE = 0xF009
 
 
 @t.test(60, trees=BOTH, waits=True)
@@ -212,8 +213,36 @@ def memory_is_not_mapped_where_the_workers_stack_grows():
         def share(base):
             return client.call("cuMemHostGetDevicePointer_v2", struct.pack("<QQI", base, 4096, 0))[0]
 
-        t.equal(share(high - (4 << 20)), 801, "the result of sharing memory at the address of the worker's stack")
         t.equal(share(low - (64 << 20)), 0, "the result of sharing memory far below it")
+        t.equal(share(high - (4 << 20)), 801, "the result of sharing memory at the address of the worker's stack")
+
+
+@t.test()
+def where_the_worker_has_its_own_is_told_once():
+    """M1: who asks for places one after the other learned where the worker's libraries are."""
+    with t.Server(*t.SEEN) as server:
+        def ask(client, base):
+            return client.call("cuMemHostGetDevicePointer_v2", struct.pack("<QQI", base, 4096, 0))[0]
+
+        def libc(client):
+            pids = [one["worker_pid"] for one in server.status()["sessions"]]
+            return int(re.search(r"^(\w+)-.*libc\.so", pathlib.Path(f"/proc/{pids[-1]}/maps").read_text(), re.M).group(1), 16)
+        free = 0x100000000000  # where neither programs nor libraries come to lie
+        with raw.Client(server).begin() as client:
+            t.equal(ask(client, free), 0, "a place that is free")
+            t.equal(ask(client, libc(client)), 801, "one that is not")
+            t.equal([ask(client, free + (index << 21)) for index in range(1, 20)], [801] * 19, "places behind it, all of them free")
+            t.equal(client.call("cuMemHostUnregister", struct.pack("<QQ", free, 0))[0], 0, "the end of the first")
+            t.equal(client.call("cuCtxSynchronize")[0], 0, "the session")
+        t.wait_until(lambda: not server.status()["sessions"], 20, "the session is over")
+        with raw.Client(server).begin() as client:
+            at = libc(client)
+            for index in range(1100):
+                t.equal(ask(client, free + (index << 21)), 0, f"place {index}")
+            client.send("cuMemHostGetDevicePointer_v2", struct.pack("<QQI", at, 4096, 0))
+            kind, _, _, body = client.receive()
+            t.equal(kind, BYE, "what is said of a place that is not free, behind so many")
+            t.check(b"start the program again" in body, f"the sentence: {body!r}")
 
 
 @t.test(trees=BOTH)

@@ -352,6 +352,10 @@ void tows_serve_cuMemHostGetDevicePointer_v2(struct tows_serve *call)
     }
     void *at = (void *)(uintptr_t)base;
     bool map = !call->session->options->in_process;
+    if (map && !tows_session_may_place(call->session)) {
+        call->status = CUDA_ERROR_NOT_SUPPORTED;
+        return;
+    }
     if (map && !tows_session_claim(call->session, size)) {
         call->status = CUDA_ERROR_OUT_OF_MEMORY;
         return;
@@ -363,10 +367,8 @@ void tows_serve_cuMemHostGetDevicePointer_v2(struct tows_serve *call)
             if (at != MAP_FAILED) {
                 munmap(at, size);
             }
-            tow_log(TOW_AREA_SERVER, TOW_LOG_WARN,
-                    "the client's address 0x%llx is in use in the worker",
-                    (unsigned long long)base);
             tows_session_unclaim(call->session, size);
+            tows_session_place_is_taken(call->session, base);
             call->status = CUDA_ERROR_NOT_SUPPORTED;
             return;
         }

@@ -363,10 +363,15 @@ void tows_serve_cuMemHostAlloc(struct tows_serve *call)
         error = -EPROTO;
     }
     if (error == 0) {
-        error = state != NULL ? map_at(fd, share.base, share.size, offset) : -ENOMEM;
+        error = state == NULL                           ? -ENOMEM
+                : tows_session_may_place(call->session) ? map_at(fd, share.base, share.size, offset)
+                                                        : -EADDRNOTAVAIL;
     }
     if (fd >= 0) {
         close(fd);
+    }
+    if (error == -EEXIST) {
+        tows_session_place_is_taken(call->session, share.base);
     }
     if (error < 0) {
         tow_log(TOW_AREA_SERVER, TOW_LOG_INFO,

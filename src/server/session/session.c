@@ -10,6 +10,7 @@
 #include <sys/uio.h>
 
 #include "base/clock.h"
+#include "base/log.h"
 #include "base/mutex.h"
 #include "base/thread.h"
 #include "gen/context.h"
@@ -23,6 +24,8 @@ static _Thread_local struct {
     uint32_t context;
     unsigned ended; /* the session's contexts_ended then */
 } current;
+
+#define FAREWELL_NS TOW_TIME_S /* so long a client may take to read why */
 
 bool tows_session_claim(struct tows_session *session, uint64_t size)
 {
@@ -43,6 +46,35 @@ bool tows_session_claim(struct tows_session *session, uint64_t size)
 void tows_session_unclaim(struct tows_session *session, uint64_t size)
 {
     atomic_fetch_sub(&session->claimed, size);
+}
+
+bool tows_session_may_place(struct tows_session *session)
+{
+    if (atomic_load(&session->place_taken)) {
+        return false;
+    }
+    if (atomic_load(&session->places) <= TOW_SESSION_PLACES_MAX) {
+        atomic_fetch_add(&session->places, 1);
+    }
+    return true;
+}
+
+void tows_session_place_is_taken(struct tows_session *session, uint64_t address)
+{
+    tow_log(TOW_AREA_SERVER, TOW_LOG_WARN, "the client's address 0x%llx is in use in the worker",
+            (unsigned long long)address);
+#if !defined(__SANITIZE_ADDRESS__) /* which has all programs' heaps at the same addresses */
+    atomic_store(&session->place_taken, true);
+#endif
+    if (atomic_load(&session->places) > TOW_SESSION_PLACES_MAX) {
+        char sentence[160];
+        snprintf(sentence, sizeof sentence,
+                 "memory of the program lies where its worker has its own, after %d places where "
+                 "it did not; start the program again",
+                 TOW_SESSION_PLACES_MAX);
+        tow_log(TOW_AREA_SERVER, TOW_LOG_WARN, "the session ends: %s", sentence);
+        tows_session_dismiss(session, sentence, FAREWELL_NS);
+    }
 }
 
 /* The session's own limit, or what the server has left for it. */

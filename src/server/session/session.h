@@ -133,6 +133,7 @@ enum {
     TOW_SESSION_THREADS_MAX = 1024, /* where nobody says how many it may have */
     TOW_SESSION_THREADS_MIN = 2,    /* one leads, and one does what is waited for */
     TOW_SESSION_DEVICES_MAX = 256,
+    TOW_SESSION_PLACES_MAX = 1024, /* that a client names before one of them may end its session */
 };
 
 /* Who keeps something of its own for a session. */
@@ -228,6 +229,8 @@ struct tows_session {
     } side; /* run/side.c's */
 
     _Atomic uint64_t claimed;  /* see tows_session_claim */
+    atomic_uint places;        /* see tows_session_may_place: how many were named */
+    atomic_bool place_taken;   /* one of them was the worker's own */
     atomic_bool shares_events; /* other sessions may wait for events that this one recorded */
     atomic_uint
         printers;   /* images that print, or were not looked through yet; code/printf_scan.c's */
@@ -327,6 +330,13 @@ bool tows_session_deferred(struct tows_session *session, uint16_t thread);
 bool tows_session_owes(struct tows_session *session, uint16_t thread);
 /* The same of any thread. */
 bool tows_session_owes_any(const struct tows_session *session);
+
+/* The client names the place where memory of its own is to be mapped. That something of the
+ * worker's lies there tells where its program is, and what guesses are worth. So a session meets
+ * one such place at most: behind it nothing is mapped any more, and behind TOW_SESSION_PLACES_MAX
+ * others it is the session's end. False: it may have no place. */
+bool tows_session_may_place(struct tows_session *session);
+void tows_session_place_is_taken(struct tows_session *session, uint64_t address);
 
 /* The client broke the protocol, or the line is gone: the session ends, with the first of such
  * reasons. */
