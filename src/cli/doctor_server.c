@@ -32,7 +32,10 @@ static void server_host(const char *address, char ret_host[256], char ret_port[1
     size_t length = strcspn(at, brackets ? "]" : ":");
     snprintf(ret_host, 256, "%.*s", (int)length, at);
     const char *port = strrchr(at + length, ':');
-    snprintf(ret_port, 16, "%.15s", port != NULL ? port + 1 : "4837");
+    snprintf(ret_port, 16, "%.15s",
+             port != NULL                     ? port + 1
+             : server_begins(address, "tls:") ? "4838"
+                                              : "4837");
 }
 
 /* ---- what mends an address that does not answer ---- */

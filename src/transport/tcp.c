@@ -18,6 +18,12 @@
 
 #define TCP "tcp://"
 
+/* A server may listen for both. */
+static int default_port(const char *scheme)
+{
+    return strcmp(scheme, TCP) == 0 ? TOW_DEFAULT_PORT : TOW_DEFAULT_TLS_PORT;
+}
+
 int tow_tcp_parse(const char *scheme, const char *rest, struct tow_tcp_address *ret_address,
                   char *ret_why, size_t size)
 {
@@ -31,7 +37,7 @@ int tow_tcp_parse(const char *scheme, const char *rest, struct tow_tcp_address *
         host_end = rest + strcspn(rest, ":");
         port = host_end;
     }
-    long number = TOW_DEFAULT_PORT;
+    long number = default_port(scheme);
     bool good = host_end != NULL && (size_t)(host_end - host) < sizeof address.host;
     if (good && *port == ':') {
         char *end;
@@ -45,7 +51,7 @@ int tow_tcp_parse(const char *scheme, const char *rest, struct tow_tcp_address *
         snprintf(ret_why, size,
                  "%s%s is not an address; write %sHOST:PORT, for example "
                  "%sgpuhost:%d or %s[::1]:%d",
-                 scheme, rest, scheme, scheme, TOW_DEFAULT_PORT, scheme, TOW_DEFAULT_PORT);
+                 scheme, rest, scheme, scheme, default_port(scheme), scheme, default_port(scheme));
         return -EINVAL;
     }
     memcpy(address.host, host, (size_t)(host_end - host));

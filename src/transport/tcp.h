@@ -11,7 +11,8 @@ struct tow_tcp_address {
     char port[8];
 };
 
-/* HOST:PORT, HOST, [::1]:PORT. `scheme` ("tcp://") is for the sentence. */
+/* HOST:PORT, HOST, [::1]:PORT. `scheme` ("tcp://") says which port it is
+ * where none is named. */
 int tow_tcp_parse(const char *scheme, const char *rest, struct tow_tcp_address *ret_address,
                   char *ret_why, size_t size);
 

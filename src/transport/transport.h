@@ -4,7 +4,7 @@
  *
  *     unix:///run/towline.sock    unix://@name (abstract)
  *     tcp://host:4837             tcp://[::1]:4837, tcp://0.0.0.0:4837 to listen everywhere
- *     tls://host:4837             the same addresses, encrypted; a client knows the server's key
+ *     tls://host:4838             the same addresses, encrypted; a client knows the server's key
  *     shm:///run/towline.sock     shared memory, arranged over that unix socket
  *     ssh://host                  a unix socket elsewhere, by an ssh that towline started (ssh.h)
  *     self:                       both ends in this process: made with tow_line_pair
@@ -24,6 +24,7 @@
 #define TOW_WHY_MAX 512
 #define TOW_ADDRESS_MAX 512
 #define TOW_DEFAULT_PORT 4837
+#define TOW_DEFAULT_TLS_PORT 4838
 /* How long a server may be silent, from the first attempt to connect to its welcome; a user is to
  * have an answer within 5 s. */
 #define TOW_CONNECT_TIMEOUT_S 4

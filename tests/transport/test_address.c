@@ -6,6 +6,7 @@
 #include "transport/address.h"
 #include "transport/sock.h"
 #include "transport/ssh.h"
+#include "transport/tcp.h"
 
 #include <errno.h>
 #include <poll.h>
@@ -380,6 +381,27 @@ static void a_connection_is_handed_to_another_process_end(void **state)
     close(pair[1]);
 }
 
+static void each_scheme_has_its_port(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *scheme, *rest, *port;
+    } some[] = {
+        {"tcp://", "gpuhost", "4837"}, {"tls://", "gpuhost", "4838"},
+        {"tls://", "[::1]", "4838"},   {"tls://", "gpuhost:4837", "4837"},
+        {"tcp://", "[::1]:1", "1"},
+    };
+    for (size_t i = 0; i < sizeof some / sizeof *some; i++) {
+        struct tow_tcp_address address;
+        assert_int_equal(tow_tcp_parse(some[i].scheme, some[i].rest, &address, why, sizeof why), 0);
+        assert_string_equal(address.port, some[i].port);
+    }
+    struct tow_tcp_address none;
+    assert_int_equal(tow_tcp_parse("tls://", "gpuhost:", &none, why, sizeof why), -EINVAL);
+    assert_string_equal(why, "tls://gpuhost: is not an address; write tls://HOST:PORT, for example "
+                             "tls://gpuhost:4838 or tls://[::1]:4838");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -387,6 +409,7 @@ int main(void)
         cmocka_unit_test(ssh_addresses_name_a_socket_elsewhere),
         cmocka_unit_test(short_forms_mean_whole_ones),
         cmocka_unit_test(lists_are_cut_at_their_commas),
+        cmocka_unit_test(each_scheme_has_its_port),
         cmocka_unit_test(nobody_there_is_explained),
         cmocka_unit_test(a_silent_host_is_given_up_in_time),
         cmocka_unit_test(every_way_to_write_an_address_connects),
