@@ -349,9 +349,36 @@ def slow_clients_hold_nobody_up():
             line = lines.enter_context(socket.create_connection(("127.0.0.1", server.port_of_page), 60))
             line.sendall(b"GET /metrics HTTP/1.1\r\n")
             lines.line = line
-        t.wait_until(lambda: server.say(b"GET /healthz HTTP/1.1\r\n" + HEAD + b"\r\n").startswith("HTTP/1.1 503"), 4, "an address has its part")
+        for path in ("/healthz", "/metrics"):
+            t.equal(server.ask(path)[0], 200, f"{path} at the same address: who asks is not behind who does not")
         t.equal(lines.line.recv(100)[:12], b"HTTP/1.1 408", "the answer to the slow")
-        t.wait_until(lambda: server.ask("/healthz")[0] == 200, 20, "others are heard again")
+        t.equal(server.ask("/healthz")[0], 200, "the health behind them")
+
+
+@t.test()
+def a_server_that_drains_is_well_and_says_so():
+    with Web() as server, t.held(server, "poll"):
+        server.process.send_signal(signal.SIGUSR1)
+        t.wait_until(lambda: server.ask("/healthz")[2] == "draining\n", 20, "the body of its health")
+        t.equal(server.ask("/healthz")[0], 200, "its health: its programs go on")
+
+
+@t.test()
+def the_page_has_a_port_of_its_own_and_stays_where_it_is():
+    for http, port in (("nowhere.invalid", 9837), ("http://nowhere.invalid", 9837), ("nowhere.invalid:77", 77), ("[2001:db8::1]", 9837)):
+        with tempfile.TemporaryDirectory(prefix="tow") as folder:
+            said = t.run([t.TOWLINED, "--device=soft", f"--listen=unix://{folder}/s", f"--http={http}"], 60).stderr
+        t.check(f"{http.rpartition('/')[2].removesuffix(':77')}:{port}" in said, f"{http}: {said}")
+    server = Web()
+    config = server.folder / "conf"
+    config.write_text("http-name = one\n")
+    server.flags.append(f"--config={config}")
+    with server:
+        config.write_text("http-name = two\n")
+        server.process.send_signal(signal.SIGHUP)
+        t.wait_until(lambda: "other addresses, http-name, http-dcgm" in server.log(), 20, "the log says that the name stays")
+        for name, status in (("one", "200"), ("two", "421")):
+            t.equal(server.say(f"GET /healthz HTTP/1.1\r\nHost: {name}\r\n\r\n".encode()).split()[1], status, f"the answer to {name}")
 
 
 @t.test()

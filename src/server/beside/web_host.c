@@ -30,7 +30,7 @@ const char *tows_web_host_place(const struct tow_listener *listener)
 int tows_web_host_listen(const struct tows_config *config, struct tow_listener **ret_listener,
                          char *why, size_t why_size)
 {
-    char named[TOW_CONFIG_TEXT_MAX + 32], address[TOW_ADDRESS_MAX];
+    char named[TOW_CONFIG_TEXT_MAX + 32], port[16], address[TOW_ADDRESS_MAX];
     const char *where = config->http;
     *ret_listener = NULL;
     if (where[0] == '\0' || config->private_dir[0] != '\0') {
@@ -39,7 +39,11 @@ int tows_web_host_listen(const struct tows_config *config, struct tow_listener *
     where = strncmp(where, "http://", 7) == 0 ? where + 7 : where;
     where = where[0] == ':' ? where + 1 : where;
     bool port_only = where[0] != '\0' && where[strspn(where, "0123456789")] == '\0';
-    snprintf(named, sizeof named, "%s%s", port_only ? "127.0.0.1:" : "", where);
+    const char *host_end = where[0] == '[' ? strchr(where, ']') : where;
+    bool has_port = host_end != NULL && strchr(host_end, ':') != NULL;
+    snprintf(port, sizeof port, ":%d", TOW_WEB_PORT);
+    snprintf(named, sizeof named, "%s%s%s", port_only ? "127.0.0.1:" : "", where,
+             port_only || has_port ? "" : port);
     int error = tow_address_read(named, address, why, why_size);
     error = error < 0 ? error : tow_listener_open(address, 0, why, why_size, ret_listener);
     if (error == 0 &&

@@ -173,8 +173,9 @@ static const struct option_entry entries[] = {
      "has logged in as the user that its common name says. Nobody else may there but with a token\n"
      "(require-token), or where anyone may (allow-anyone)."},
     {"http", 0, KIND_TEXT, 0, AT(http), 0, "ADDRESS",
-     "PORT or HOST:PORT for a page, metrics and JSON about this server, by HTTP (none). A port\n"
-     "alone is of this machine only. Sessions are shown to those with a token (towlined token)."},
+     "PORT, HOST (port 9837) or HOST:PORT for a page, metrics and JSON about this server, by HTTP\n"
+     "(none). A port alone is of this machine only. Sessions are shown to those with a token "
+     "(towlined token)."},
     {"http-name", 0, KIND_WORDS, 0, AT(http_name), 0, "NAMES",
      "How people call this server there, with commas between the names, beside localhost, its\n"
      "numbers and this machine's name. Requests to other names are refused."},
@@ -755,6 +756,8 @@ bool tows_config_keep(struct tows_config *config, const struct tows_config *runn
                  config->socket_mode != running->socket_mode || config->walls != running->walls ||
                  strcmp(config->user, running->user) != 0 ||
                  strcmp(config->http, running->http) != 0 ||
+                 strcmp(config->http_name, running->http_name) != 0 ||
+                 config->http_dcgm != running->http_dcgm ||
                  strcmp(config->usage_file, running->usage_file) != 0;
     memcpy(config->listen, running->listen, sizeof config->listen);
     config->listen_count = running->listen_count;
@@ -763,6 +766,8 @@ bool tows_config_keep(struct tows_config *config, const struct tows_config *runn
     snprintf(config->usage_file, sizeof config->usage_file, "%s", running->usage_file);
     config->usage_size = running->usage_size;
     snprintf(config->http, sizeof config->http, "%s", running->http);
+    snprintf(config->http_name, sizeof config->http_name, "%s", running->http_name);
+    config->http_dcgm = running->http_dcgm;
     config->tls = running->tls;
     config->walls = running->walls;               /* which rights there are was decided by it */
     config->tenant_users = running->tenant_users; /* as tried at the start */

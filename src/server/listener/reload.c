@@ -51,8 +51,9 @@ void tows_reload_settings(struct tows_server *server)
         tows_settings_decide(server->login.line, &server->pool.writer, true, folder);
         if (tows_config_keep(&config, &server->config)) {
             tow_log(TOW_AREA_SERVER, TOW_LOG_WARN,
-                    "other addresses, other permissions of sockets, another user, another file of "
-                    "ended sessions and other walls need a restart: these stay");
+                    "other addresses, http-name, http-dcgm, other permissions of sockets, another "
+                    "user, another file of ended sessions and other walls need a restart: these "
+                    "stay");
         }
         tows_usage_defaults(&config);
         server->config = config;

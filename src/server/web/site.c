@@ -142,12 +142,12 @@ static int answer_health(const struct site_reply *reply)
     struct tows_site *site = reply->site;
     tow_mutex_lock(&site->lock);
     int error = site_know(site);
-    bool failing = site->figures.failing;
+    bool failing = site->figures.failing, draining = site->figures.draining;
     tow_mutex_unlock(&site->lock);
     return error < 0 ? site_say(reply, 503, "", "the server does not answer")
            : failing
                ? site_say(reply, 503, "", "the server's workers cannot start; its log says why")
-               : site_say(reply, 200, "", "ok");
+               : site_say(reply, 200, "", draining ? "draining" : "ok");
 }
 
 static int answer_metrics(const struct site_reply *reply)

@@ -117,13 +117,15 @@ static void client_drain(const struct web_client *client)
     }
 }
 
-static void client_serve(struct web_client *client)
+/* False: another has its place by now. */
+static bool client_serve(struct web_client *client)
 {
     struct tows_http_request request;
     struct tow_buf out;
     tow_buf_init(&out, ANSWER_MAX);
     int status = client_read(client, &request);
-    if (status >= 0) {
+    bool placed = tows_places_heard(&places, client->fd);
+    if (placed && status >= 0) {
         int error = status == 0 ? tows_site_answer(&site, &request, &client->ask, &out)
                                 : tows_site_refuse(status, &out);
         if (error < 0) {
@@ -136,14 +138,17 @@ static void client_serve(struct web_client *client)
     }
     explicit_bzero(&request, sizeof request);
     tow_buf_fini(&out);
+    return placed;
 }
 
 static void *client_run(void *arg)
 {
     struct web_client *client = arg;
-    client_serve(client);
+    bool placed = client_serve(client);
     close(client->fd);
-    tows_places_give(&places, &client->who);
+    if (placed) {
+        tows_places_give(&places, &client->who);
+    }
     free(client);
     return NULL;
 }
@@ -190,14 +195,14 @@ static void client_accept(void)
     }
     client_describe(client);
     client->who = tows_places_who(&client->ask.from.any);
-    bool placed = tows_places_take(&places, &client->who);
+    bool placed = tows_places_enter(&places, &client->who, client->fd);
     if (placed && tow_thread_start("towline-http", client_run, client, &thread) == 0) {
         pthread_detach(thread);
         return;
     }
     client_turn_away(client);
     if (placed) {
-        tows_places_give(&places, &client->who);
+        tows_places_leave(&places, client->fd);
     }
     close(client->fd);
     free(client);

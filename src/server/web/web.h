@@ -8,7 +8,7 @@
 #include "server/config/config.h"
 
 /* The descriptor that leads to the listener, who sends the socket to accept from with one byte. */
-enum { TOW_WEB_CONTROL = 3 };
+enum { TOW_WEB_CONTROL = 3, TOW_WEB_PORT = 9837 /* where none is named */ };
 
 /* The process itself (towlined --web). */
 int tows_web_main(const struct tows_config *config);
