@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Cuts the program's memory into DATA packer. */
+/* Cuts the program's memory into DATA frames. */
 #include "client/link/packer.h"
 
 struct towc_packer towc_packer_of(const struct towc_host_rect *rect, size_t most)
