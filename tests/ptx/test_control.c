@@ -251,6 +251,57 @@ static void shuffles_stay_in_their_segment(void **state)
     machine_unload(&m);
 }
 
+/* What is known when decoding is computed then; a register that no constant is behind is not. Both
+ * have equal results, also when only some threads take part. */
+static void known_operands_give_what_unknown_ones_give(void **state)
+{
+    (void)state;
+    static const char *const modes[] = {"up", "down", "bfly", "idx"};
+    static const unsigned lanes[] = {0, 1, 5, 16, 31}, clamps[] = {0, 31, 0x1c1f, 0x1800};
+    for (unsigned i = 0; i < 4 * 5 * 4; i++) {
+        char body[2048];
+        snprintf(body, sizeof body,
+                 ".reg .b32 %%k<5>; mov.u32 %%r1, %%tid.x; mov.u32 %%k0, %u; mov.u32 %%k1, %u; "
+                 "mov.b32 %%k2, -1;\n"
+                 "mov.u32 %%k3, 0x%x; mul.lo.u32 %%r5, %%r1, 0; add.u32 %%r6, %%k0, %%r5;\n"
+                 "add.u32 %%r7, %%k1, %%r5; add.u32 %%r8, %%k2, %%r5; add.u32 %%r9, %%k3, %%r5;\n"
+                 "add.s32 %%r10, %%r1, -9; setp.lt.u32 %%p3, %%r1, 20; mov.u32 %%r2, 77;\n"
+                 "mov.u32 %%r3, 77; shfl.sync.%s.b32 %%r2|%%p0, %%r10, %%k0, %%k1, %%k2;\n"
+                 "shfl.sync.%s.b32 %%r3|%%p1, %%r10, %%r6, %%r7, %%r8; xor.b32 %%r4, %%r2, %%r3;\n"
+                 "xor.pred %%p2, %%p0, %%p1; @%%p2 add.u32 %%r4, %%r4, 0x100;\n"
+                 "@%%p3 shfl.sync.%s.b32 %%r2, %%r10, %%k0, %%k1, %%k3;\n"
+                 "@%%p3 shfl.sync.%s.b32 %%r3, %%r10, %%r6, %%r7, %%r9;\n"
+                 "xor.b32 %%r2, %%r2, %%r3; or.b32 %%r4, %%r4, %%r2;\n"
+                 "vote.sync.ballot.b32 %%r2, %%p3, %%k2; vote.sync.ballot.b32 %%r3, %%p3, %%r8;\n"
+                 "bar.warp.sync %%k2; bar.warp.sync %%r8;\n"
+                 "xor.b32 %%r2, %%r2, %%r3; or.b32 %%r4, %%r4, %%r2;\n"
+                 "mul.wide.s32 %%d2, %%r10, %u; mul.wide.s32 %%d3, %%r10, %%r6;\n"
+                 "mul.wide.u32 %%d4, %%r10, %u; mul.wide.u32 %%d5, %%r10, %%r6;\n"
+                 "setp.ne.u64 %%p0, %%d2, %%d3; setp.ne.or.u64 %%p0, %%d4, %%d5, %%p0;\n"
+                 "@%%p0 or.b32 %%r4, %%r4, 0x1000; mov.b32 %%r0, %%r4;",
+                 lanes[i % 5], clamps[i / 5 % 4], 0xfffffu, modes[i / 20], modes[i / 20],
+                 modes[i / 20], modes[i / 20], lanes[i % 5], lanes[i % 5]);
+        uint32_t *out = run("", body, 1, 32);
+        for (unsigned l = 0; l < 32; l++) {
+            assert_int_equal(out[l], 0);
+        }
+        machine_unload(&m);
+    }
+}
+
+static void popc_counts(void **state)
+{
+    (void)state;
+    uint32_t *out = run("",
+                        "mov.u32 %r1, %tid.x; mul.lo.u32 %r2, %r1, 0x9e3779b1;\n"
+                        "setp.eq.u32 %p0, %r1, 31; @%p0 mov.b32 %r2, -1; popc.b32 %r0, %r2;",
+                        1, 32);
+    for (uint32_t l = 0; l < 32; l++) {
+        assert_int_equal(out[l], l == 31 ? 32 : __builtin_popcount(l * 0x9e3779b1u));
+    }
+    machine_unload(&m);
+}
+
 static void votes_count_threads(void **state)
 {
     (void)state;
@@ -775,6 +826,8 @@ int main(void)
         cmocka_unit_test(a_bad_call_target_is_a_fault),
         cmocka_unit_test(shuffles_move_values),
         cmocka_unit_test(shuffles_stay_in_their_segment),
+        cmocka_unit_test(known_operands_give_what_unknown_ones_give),
+        cmocka_unit_test(popc_counts),
         cmocka_unit_test(votes_count_threads),
         cmocka_unit_test(sync_instructions_wait_for_their_members),
         cmocka_unit_test(sync_instructions_wait_for_members_that_take_long),

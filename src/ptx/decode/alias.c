@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Registers that are another name for what never changes while a block runs: special registers,
- * parameters of the kernel, and copies of these. They become that row, and the instruction that set
- * them goes. Short kernels spend a third of their time with such instructions.
+/* Registers that are another name for what never changes while a block runs: constants, special
+ * registers, parameters of the kernel, and copies of these. They become that row, and the
+ * instruction that set them goes. Short kernels spend a third of their time with such instructions.
  *
  * A register counts when one instruction of the function writes it, and that is without a guard:
  * who reads it before reads what no program may rely on. */
@@ -93,6 +93,28 @@ static uint32_t alias_of_param(struct tow_ptx_decoder *dec, const struct tow_ptx
     return alias_param_row(dec, (uint32_t)at, bytes == 8);
 }
 
+/* mov.u32 d, 5   mov.f64 d, 0d... */
+static uint32_t alias_of_constant(struct tow_ptx_decoder *dec, const struct tow_ptx_insn *insn)
+{
+    uint32_t ref;
+    dec->insn = insn; /* whom a mistake is about; the decoder will tell it */
+    int error = tow_ptx_source(dec, &insn->operands[1],
+                               tow_ptx_type_kind(tow_ptx_mod_type(insn->mods[0])), &ref);
+    dec->insn = NULL;
+    return error == 0 && (ref & 3u) == BASE_CONST ? ref : PTX_NO_SLOT;
+}
+
+/* mov.u32 d, symbol: of shared memory whose place is known */
+static uint32_t alias_of_shared(struct tow_ptx_decoder *dec, const struct tow_ptx_operand *from)
+{
+    const struct tow_ptx_symbol *symbol = tow_ptx_resolve(from->symbol);
+    uint32_t ref;
+    bool known = symbol && symbol->kind == SYM_VAR && symbol->var->space == SP_SHARED &&
+                 !symbol->var->unsized &&
+                 tow_ptx_const32(dec, (uint32_t)(symbol->var->offset + from->bits), &ref) == 0;
+    return known ? ref : PTX_NO_SLOT;
+}
+
 /* mov.u32 d, %tid.x   mov.b64 d, a   cvta.to.global.u64 d, a */
 static uint32_t alias_of_copy(struct tow_ptx_decoder *dec, const struct tow_ptx_insn *insn,
                               unsigned bytes)
@@ -104,6 +126,12 @@ static uint32_t alias_of_copy(struct tow_ptx_decoder *dec, const struct tow_ptx_
         }
         if (from->kind == OPD_SREG) {
             return bytes == 4 ? tow_ptx_sreg_row(from->index) : PTX_NO_SLOT;
+        }
+        if (from->kind == OPD_INT || from->kind == OPD_FLOAT || from->kind == OPD_FLOAT32) {
+            return alias_of_constant(dec, insn);
+        }
+        if (from->kind == OPD_SYMBOL && bytes == 4) {
+            return alias_of_shared(dec, from);
         }
     } else {
         bool to = insn->mod_count == 3 && strcmp(insn->mods[0], "to") == 0;

@@ -37,10 +37,10 @@ static struct bucket *table_at(const char *key, size_t length)
 static void table_fill(void)
 {
     const struct tow_ptx_entry *groups[] = {tow_ptx_ops_int, tow_ptx_ops_float, tow_ptx_ops_warp};
-    const struct tow_ptx_special *specials[] = {tow_ptx_specials_core,    tow_ptx_specials_memory,
-                                                tow_ptx_specials_num,     tow_ptx_specials_warp,
-                                                tow_ptx_specials_async,   tow_ptx_specials_mma,
-                                                tow_ptx_specials_texture, tow_ptx_specials_video};
+    const struct tow_ptx_special *specials[] = {
+        tow_ptx_specials_int, tow_ptx_specials_core,    tow_ptx_specials_memory,
+        tow_ptx_specials_num, tow_ptx_specials_warp,    tow_ptx_specials_async,
+        tow_ptx_specials_mma, tow_ptx_specials_texture, tow_ptx_specials_video};
     for (unsigned g = 0; g < sizeof groups / sizeof groups[0]; g++) {
         for (const struct tow_ptx_entry *entry = groups[g]; entry->keys; entry++) {
             for (const char *at = entry->keys; *at;) {

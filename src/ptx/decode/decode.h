@@ -46,6 +46,8 @@ int tow_ptx_emit(struct tow_ptx_decoder *dec, const struct tow_ptx_op *op);
 void *tow_ptx_keep(struct tow_ptx_decoder *dec, size_t bytes);
 int tow_ptx_const32(struct tow_ptx_decoder *dec, uint32_t value, uint32_t *ret_ref);
 int tow_ptx_const64(struct tow_ptx_decoder *dec, uint64_t value, uint32_t *ret_ref);
+/* Whether a 32-bit row is a constant, the same in all lanes. */
+bool tow_ptx_const_known(const struct tow_ptx_decoder *dec, uint32_t ref, uint32_t *ret_value);
 /* The rows that %laneid and its masks read: the first constants. */
 int tow_ptx_fixed_rows(struct tow_ptx_decoder *dec);
 /* A new place in the function's frame, for good. */
@@ -79,9 +81,10 @@ struct tow_ptx_special {
     const char *name;
     tow_ptx_decode_fn *decode;
 };
-extern const struct tow_ptx_special tow_ptx_specials_core[], tow_ptx_specials_memory[],
-    tow_ptx_specials_num[], tow_ptx_specials_warp[], tow_ptx_specials_async[],
-    tow_ptx_specials_mma[], tow_ptx_specials_texture[], tow_ptx_specials_video[];
+extern const struct tow_ptx_special tow_ptx_specials_int[], tow_ptx_specials_core[],
+    tow_ptx_specials_memory[], tow_ptx_specials_num[], tow_ptx_specials_warp[],
+    tow_ptx_specials_async[], tow_ptx_specials_mma[], tow_ptx_specials_texture[],
+    tow_ptx_specials_video[];
 
 /* alias.c: registers that are another name for a special register or a parameter. */
 void tow_ptx_alias_registers(struct tow_ptx_decoder *dec);

@@ -196,8 +196,8 @@ static const uint32_t lane_bit[LANES] = {
     1u << 16, 1u << 17, 1u << 18, 1u << 19, 1u << 20, 1u << 21, 1u << 22, 1u << 23,
     1u << 24, 1u << 25, 1u << 26, 1u << 27, 1u << 28, 1u << 29, 1u << 30, 1u << 31};
 
-#define COMPARE(name, T, ROW, LOAD, COND)                                                          \
-    static uint32_t name(const void *pa, const void *pb)                                           \
+#define COMPARE_LANES(name, T, ROW, LOAD, COND)                                                    \
+    TOW_INLINE uint32_t name##_lanes(const void *pa, const void *pb)                               \
     {                                                                                              \
         const ROW *ra = pa, *rb = pb;                                                              \
         uint32_t m = 0;                                                                            \
@@ -206,6 +206,18 @@ static const uint32_t lane_bit[LANES] = {
             m |= (COND) ? lane_bit[l] : 0u;                                                        \
         }                                                                                          \
         return m;                                                                                  \
+    }
+/* For who wants the bits, and setp as an operation of its own. */
+#define COMPARE(name, T, ROW, LOAD, COND)                                                          \
+    COMPARE_LANES(name, T, ROW, LOAD, COND)                                                        \
+    TOW_HOT static uint32_t name(const void *pa, const void *pb)                                   \
+    {                                                                                              \
+        return name##_lanes(pa, pb);                                                               \
+    }                                                                                              \
+    OP(setp_##name)                                                                                \
+    {                                                                                              \
+        tow_ptx_set_pred(w, o->d, name##_lanes(tow_ptx_row(w, o->a), tow_ptx_row(w, o->b)));       \
+        return o + 1;                                                                              \
     }
 #define AS_IS(x) (x)
 #define AS_F32(x) tow_f32(x)
@@ -254,14 +266,23 @@ FLOAT_COMPARES(f16, float, uint32_t, AS_F16)
 FLOAT_COMPARES(f16z, float, uint32_t, AS_F16_FTZ)
 FLOAT_COMPARES(bf16, float, uint32_t, AS_BF16)
 
+struct comparison {
+    compare_fn *fn;
+    tow_ptx_fn *setp;
+};
+#define BOTH(name)                                                                                 \
+    {                                                                                              \
+        name, setp_##name                                                                          \
+    }
 #define INT_ROW(t)                                                                                 \
     {                                                                                              \
-        eq_##t, ne_##t, lt_##t, le_##t, gt_##t, ge_##t                                             \
+        BOTH(eq_##t), BOTH(ne_##t), BOTH(lt_##t), BOTH(le_##t), BOTH(gt_##t), BOTH(ge_##t)         \
     }
 #define FLOAT_ROW(t)                                                                               \
     {                                                                                              \
-        eq_##t, ne_##t, lt_##t, le_##t, gt_##t, ge_##t, equ_##t, neu_##t, ltu_##t, leu_##t,        \
-            gtu_##t, geu_##t, num_##t, nan_##t                                                     \
+        BOTH(eq_##t), BOTH(ne_##t), BOTH(lt_##t), BOTH(le_##t), BOTH(gt_##t), BOTH(ge_##t),        \
+            BOTH(equ_##t), BOTH(neu_##t), BOTH(ltu_##t), BOTH(leu_##t), BOTH(gtu_##t),             \
+            BOTH(geu_##t), BOTH(num_##t), BOTH(nan_##t)                                            \
     }
 enum {
     CMP_U16,
@@ -277,7 +298,7 @@ enum {
     CMP_F16Z,
     CMP_BF16,
 };
-static compare_fn *const compares[][14] = {
+static const struct comparison compares[][14] = {
     [CMP_U16] = INT_ROW(u16),   [CMP_S16] = INT_ROW(s16),     [CMP_U32] = INT_ROW(u32),
     [CMP_S32] = INT_ROW(s32),   [CMP_U64] = INT_ROW(u64),     [CMP_S64] = INT_ROW(s64),
     [CMP_F32] = FLOAT_ROW(f32), [CMP_F32Z] = FLOAT_ROW(f32z), [CMP_F64] = FLOAT_ROW(f64),
@@ -302,13 +323,6 @@ static inline uint32_t decode_core_combine(const struct tow_ptx_warp *w, const s
     }
     uint32_t c = tow_ptx_pred(w, o->c);
     return how->boolean == 'a' ? m & c : how->boolean == 'o' ? m | c : m ^ c;
-}
-
-OP(decode_core_setp)
-{
-    compare_fn *fn = (compare_fn *)o->ext;
-    tow_ptx_set_pred(w, o->d, fn(tow_ptx_row(w, o->a), tow_ptx_row(w, o->b)));
-    return o + 1;
 }
 
 static void upper_halves(uint32_t *to, const uint32_t *from)
@@ -396,22 +410,22 @@ struct set_words {
     enum tow_ptx_type type;   /* of what is compared */
     enum tow_ptx_type result; /* of set */
     char boolean;             /* of and, or, xor; 0: none */
-    compare_fn *fn;
+    const struct comparison *as;
 };
 
 /* Of older names, for unsigned numbers, the newer ones. */
-static compare_fn *compare_find(const char *name, int class, bool is_unsigned)
+static const struct comparison *compare_find(const char *name, int class, bool is_unsigned)
 {
     static const char *const old_names[][2] = {
         {"lo", "lt"}, {"ls", "le"}, {"hi", "gt"}, {"hs", "ge"}};
     for (unsigned i = 0; i < 4; i++) {
         name = !strcmp(name, old_names[i][0]) && is_unsigned ? old_names[i][1] : name;
     }
-    compare_fn *fn = NULL;
+    const struct comparison *as = NULL;
     for (unsigned i = 0; i < 14; i++) {
-        fn = strcmp(name, compare_names[i]) == 0 ? compares[class][i] : fn;
+        as = strcmp(name, compare_names[i]) == 0 ? &compares[class][i] : as;
     }
-    return fn;
+    return as && as->fn ? as : NULL;
 }
 
 static int set_words_read(struct tow_ptx_decoder *dec, bool to_pred, struct set_words *ret_words)
@@ -438,8 +452,8 @@ static int set_words_read(struct tow_ptx_decoder *dec, bool to_pred, struct set_
     words.result = types[0];
     bool is_unsigned;
     int class = compare_class(words.type, tow_ptx_has_mod(dec, "ftz"), &is_unsigned);
-    words.fn = class >= 0 ? compare_find(insn->mods[0], class, is_unsigned) : NULL;
-    if (!words.fn) {
+    words.as = class >= 0 ? compare_find(insn->mods[0], class, is_unsigned) : NULL;
+    if (!words.as) {
         return tow_ptx_unsupported(dec);
     }
     *ret_words = words;
@@ -495,8 +509,7 @@ static int decode_set(struct tow_ptx_decoder *dec)
     }
     const struct tow_ptx_operand *d = &insn->operands[0];
     if (to_pred && !words.boolean && !pair && !d->second) {
-        op.run = decode_core_setp;
-        op.ext = (const void *)words.fn;
+        op.run = words.as->setp;
         error = tow_ptx_dest(dec, d, 'p', &op.d);
         return error ? error : tow_ptx_emit(dec, &op);
     }
@@ -504,7 +517,7 @@ static int decode_set(struct tow_ptx_decoder *dec)
     if (!how) {
         return tow_ptx_dec_no_memory(dec);
     }
-    *how = (struct compare){.fn = words.fn, .boolean = words.boolean, .pair = pair};
+    *how = (struct compare){.fn = words.as->fn, .boolean = words.boolean, .pair = pair};
     op.ext = how;
     if (to_pred) {
         op.run = setp_full;
@@ -809,7 +822,8 @@ static int decode_bar(struct tow_ptx_decoder *dec)
     if (tow_ptx_has_mod(dec, "warp")) {
         if ((error = tow_ptx_want_operands(dec, 1, 1)) == 0 &&
             (error = tow_ptx_source(dec, &insn->operands[0], 'w', &op.a)) == 0) {
-            op.run = tow_ptx_bar_warp;
+            op.run =
+                tow_ptx_const_known(dec, op.a, &op.b) ? tow_ptx_bar_warp_fixed : tow_ptx_bar_warp;
             dec->control = true;
             error = tow_ptx_emit(dec, &op);
         }

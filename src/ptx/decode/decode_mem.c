@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "ptx/decode/address.h"
+#include "ptx/machine/row.h"
 
 /* ---- loads and stores ---- */
 
@@ -40,6 +41,26 @@
     }                                                                                              \
     return o + 1;
 
+/* Lanes one by one. */
+#define LOAD_ROWS(D, E)                                                                            \
+    if (!form->at(w, o, form->bytes, ACCESS_READ)) {                                               \
+        return HALT;                                                                               \
+    }                                                                                              \
+    for (unsigned i = 0; i < form->count; i++) {                                                   \
+        D *d = tow_ptx_row(w, form->refs[i]);                                                      \
+        if (w->exec == FULL) {                                                                     \
+            for (unsigned l = 0; l < LANES; l++) {                                                 \
+                d[l] = (D)((const E *)w->ptr[l])[i];                                               \
+            }                                                                                      \
+        } else {                                                                                   \
+            FOR_LANES(l, w->exec)                                                                  \
+            {                                                                                      \
+                d[l] = (D)((const E *)w->ptr[l])[i];                                               \
+            }                                                                                      \
+        }                                                                                          \
+    }                                                                                              \
+    return o + 1;
+
 #define LOAD(name, D, E)                                                                           \
     OP(name)                                                                                       \
     {                                                                                              \
@@ -48,23 +69,7 @@
         if (w->exec == FULL && form->line && form->line(w, o, form->bytes, ACCESS_READ, &line)) {  \
             LOAD_LINE(D, E)                                                                        \
         }                                                                                          \
-        if (!form->at(w, o, form->bytes, ACCESS_READ)) {                                           \
-            return HALT;                                                                           \
-        }                                                                                          \
-        for (unsigned i = 0; i < form->count; i++) {                                               \
-            D *d = tow_ptx_row(w, form->refs[i]);                                                  \
-            if (w->exec == FULL) {                                                                 \
-                for (unsigned l = 0; l < LANES; l++) {                                             \
-                    d[l] = (D)((const E *)w->ptr[l])[i];                                           \
-                }                                                                                  \
-            } else {                                                                               \
-                FOR_LANES(l, w->exec)                                                              \
-                {                                                                                  \
-                    d[l] = (D)((const E *)w->ptr[l])[i];                                           \
-                }                                                                                  \
-            }                                                                                      \
-        }                                                                                          \
-        return o + 1;                                                                              \
+        LOAD_ROWS(D, E)                                                                            \
     }
 LOAD(load_u8, uint32_t, uint8_t)
 LOAD(load_s8, uint32_t, int8_t)
@@ -78,6 +83,80 @@ LOAD(load_s16w, uint64_t, int16_t)
 LOAD(load_u32w, uint64_t, uint32_t)
 LOAD(load_s32w, uint64_t, int32_t)
 LOAD(load_64, uint64_t, uint64_t)
+
+/* The commonest: one element of a lane, in global memory, or in shared memory by 32-bit addresses.
+ * What is checked is in line; `name` does the rest. Where all lanes are anywhere, a lane's address
+ * is read before its result is written, which may be to the same row. */
+#define PLACE_GLOBAL(A, l) ((uint8_t *)(uintptr_t)((A)[l] + offset))
+#define PLACE_SHARED(A, l) (shared + (uint32_t)((A)[l] + offset))
+
+#define LOAD_ONE(name, D, E, kind, A, SHAPE, EVEN, ROW, PLACE)                                     \
+    __attribute__((noinline)) OP(name##_##kind##_any)                                              \
+    {                                                                                              \
+        const struct tow_ptx_access_form *form = o->ext;                                           \
+        if (EVEN(tow_ptx_row(w, o->a)) || !ROW(w, o, sizeof(E), ACCESS_READ)) {                    \
+            return name(w, o);                                                                     \
+        }                                                                                          \
+        const A *a = tow_ptx_row(w, o->a);                                                         \
+        const A offset = (A)o->imm;                                                                \
+        uint8_t *const shared = w->block->shared;                                                  \
+        D *d = tow_ptx_row(w, form->refs[0]);                                                      \
+        (void)shared;                                                                              \
+        _Pragma("GCC unroll 8") for (unsigned l = 0; l < LANES; l++)                               \
+        {                                                                                          \
+            d[l] = (D) * (const E *)PLACE(a, l);                                                   \
+        }                                                                                          \
+        return o + 1;                                                                              \
+    }                                                                                              \
+    OP(name##_##kind)                                                                              \
+    {                                                                                              \
+        enum tow_ptx_shape shape;                                                                  \
+        uint8_t *half[2];                                                                          \
+        if (w->exec != FULL) {                                                                     \
+            return name(w, o);                                                                     \
+        }                                                                                          \
+        shape = SHAPE(w, o, sizeof(E), ACCESS_READ, half);                                         \
+        if (shape == SHAPE_OTHER) {                                                                \
+            return name##_##kind##_any(w, o);                                                      \
+        }                                                                                          \
+        D *d = tow_ptx_row(w, o->d);                                                               \
+        const E *first = (const E *)half[0], *second = (const E *)half[1];                         \
+        if (shape == SHAPE_SAME) {                                                                 \
+            D low = (D)*first, high = (D)*second;                                                  \
+            for (unsigned l = 0; l < 16; l++) {                                                    \
+                d[l] = low;                                                                        \
+                d[16 + l] = high;                                                                  \
+            }                                                                                      \
+        } else if (sizeof(D) == sizeof(E)) {                                                       \
+            memcpy(d, first, 16 * sizeof(E));                                                      \
+            memcpy(d + 16, second, 16 * sizeof(E));                                                \
+        } else {                                                                                   \
+            for (unsigned l = 0; l < 16; l++) {                                                    \
+                d[l] = (D)first[l];                                                                \
+            }                                                                                      \
+            for (unsigned l = 0; l < 16; l++) {                                                    \
+                d[16 + l] = (D)second[l];                                                          \
+            }                                                                                      \
+        }                                                                                          \
+        return o + 1;                                                                              \
+    }
+/* Steps that `name` looks for. */
+#define EVEN_STEPS(T, a)                                                                           \
+    (((const T *)(a))[2] - ((const T *)(a))[1] == ((const T *)(a))[1] - ((const T *)(a))[0] &&     \
+     ((const T *)(a))[31] - ((const T *)(a))[30] == ((const T *)(a))[1] - ((const T *)(a))[0])
+#define EVEN64(a) EVEN_STEPS(uint64_t, a)
+#define EVEN32(a) EVEN_STEPS(uint32_t, a)
+#define LOAD_BOTH(name, D, E)                                                                      \
+    LOAD_ONE(name, D, E, global, uint64_t, tow_ptx_shape_global, EVEN64, tow_ptx_try_row_global,   \
+             PLACE_GLOBAL)                                                                         \
+    LOAD_ONE(name, D, E, shared, uint32_t, tow_ptx_shape_shared, EVEN32, tow_ptx_try_row_shared32, \
+             PLACE_SHARED)
+LOAD_BOTH(load_u8, uint32_t, uint8_t)
+LOAD_BOTH(load_s8, uint32_t, int8_t)
+LOAD_BOTH(load_u16, uint32_t, uint16_t)
+LOAD_BOTH(load_s16, uint32_t, int16_t)
+LOAD_BOTH(load_32, uint32_t, uint32_t)
+LOAD_BOTH(load_64, uint64_t, uint64_t)
 
 OP(load_128)
 {
@@ -123,6 +202,25 @@ OP(load_128)
     }                                                                                              \
     return o + 1;
 
+#define STORE_ROWS(S, E)                                                                           \
+    if (!form->at(w, o, form->bytes, ACCESS_WRITE)) {                                              \
+        return HALT;                                                                               \
+    }                                                                                              \
+    for (unsigned i = 0; i < form->count; i++) {                                                   \
+        const S *s = tow_ptx_row(w, form->refs[i]);                                                \
+        if (w->exec == FULL) {                                                                     \
+            for (unsigned l = 0; l < LANES; l++) {                                                 \
+                ((E *)w->ptr[l])[i] = (E)s[l];                                                     \
+            }                                                                                      \
+        } else {                                                                                   \
+            FOR_LANES(l, w->exec)                                                                  \
+            {                                                                                      \
+                ((E *)w->ptr[l])[i] = (E)s[l];                                                     \
+            }                                                                                      \
+        }                                                                                          \
+    }                                                                                              \
+    return o + 1;
+
 #define STORE(name, S, E)                                                                          \
     OP(name)                                                                                       \
     {                                                                                              \
@@ -131,23 +229,7 @@ OP(load_128)
         if (w->exec == FULL && form->line && form->line(w, o, form->bytes, ACCESS_WRITE, &line)) { \
             STORE_LINE(S, E)                                                                       \
         }                                                                                          \
-        if (!form->at(w, o, form->bytes, ACCESS_WRITE)) {                                          \
-            return HALT;                                                                           \
-        }                                                                                          \
-        for (unsigned i = 0; i < form->count; i++) {                                               \
-            const S *s = tow_ptx_row(w, form->refs[i]);                                            \
-            if (w->exec == FULL) {                                                                 \
-                for (unsigned l = 0; l < LANES; l++) {                                             \
-                    ((E *)w->ptr[l])[i] = (E)s[l];                                                 \
-                }                                                                                  \
-            } else {                                                                               \
-                FOR_LANES(l, w->exec)                                                              \
-                {                                                                                  \
-                    ((E *)w->ptr[l])[i] = (E)s[l];                                                 \
-                }                                                                                  \
-            }                                                                                      \
-        }                                                                                          \
-        return o + 1;                                                                              \
+        STORE_ROWS(S, E)                                                                           \
     }
 STORE(store_8, uint32_t, uint8_t)
 STORE(store_16, uint32_t, uint16_t)
@@ -156,6 +238,63 @@ STORE(store_8w, uint64_t, uint8_t)
 STORE(store_16w, uint64_t, uint16_t)
 STORE(store_32w, uint64_t, uint32_t)
 STORE(store_64, uint64_t, uint64_t)
+
+#define STORE_ONE(name, S, E, kind, A, SHAPE, EVEN, ROW, PLACE)                                    \
+    __attribute__((noinline)) OP(name##_##kind##_any)                                              \
+    {                                                                                              \
+        const struct tow_ptx_access_form *form = o->ext;                                           \
+        if (EVEN(tow_ptx_row(w, o->a)) || !ROW(w, o, sizeof(E), ACCESS_WRITE)) {                   \
+            return name(w, o);                                                                     \
+        }                                                                                          \
+        const A *a = tow_ptx_row(w, o->a);                                                         \
+        const A offset = (A)o->imm;                                                                \
+        uint8_t *const shared = w->block->shared;                                                  \
+        const S *s = tow_ptx_row(w, form->refs[0]);                                                \
+        (void)shared;                                                                              \
+        _Pragma("GCC unroll 8") for (unsigned l = 0; l < LANES; l++)                               \
+        {                                                                                          \
+            *(E *)PLACE(a, l) = (E)s[l];                                                           \
+        }                                                                                          \
+        return o + 1;                                                                              \
+    }                                                                                              \
+    OP(name##_##kind)                                                                              \
+    {                                                                                              \
+        enum tow_ptx_shape shape;                                                                  \
+        uint8_t *half[2];                                                                          \
+        if (w->exec != FULL) {                                                                     \
+            return name(w, o);                                                                     \
+        }                                                                                          \
+        shape = SHAPE(w, o, sizeof(E), ACCESS_WRITE, half);                                        \
+        if (shape == SHAPE_OTHER) {                                                                \
+            return name##_##kind##_any(w, o);                                                      \
+        }                                                                                          \
+        const S *s = tow_ptx_row(w, o->d);                                                         \
+        E *first = (E *)half[0], *second = (E *)half[1];                                           \
+        if (shape == SHAPE_SAME) {                                                                 \
+            *first = (E)s[15];                                                                     \
+            *second = (E)s[31];                                                                    \
+        } else if (sizeof(S) == sizeof(E)) {                                                       \
+            memcpy(first, s, 16 * sizeof(E));                                                      \
+            memcpy(second, s + 16, 16 * sizeof(E));                                                \
+        } else {                                                                                   \
+            for (unsigned l = 0; l < 16; l++) {                                                    \
+                first[l] = (E)s[l];                                                                \
+            }                                                                                      \
+            for (unsigned l = 0; l < 16; l++) {                                                    \
+                second[l] = (E)s[16 + l];                                                          \
+            }                                                                                      \
+        }                                                                                          \
+        return o + 1;                                                                              \
+    }
+#define STORE_BOTH(name, S, E)                                                                     \
+    STORE_ONE(name, S, E, global, uint64_t, tow_ptx_shape_global, EVEN64, tow_ptx_try_row_global,  \
+              PLACE_GLOBAL)                                                                        \
+    STORE_ONE(name, S, E, shared, uint32_t, tow_ptx_shape_shared, EVEN32,                          \
+              tow_ptx_try_row_shared32, PLACE_SHARED)
+STORE_BOTH(store_8, uint32_t, uint8_t)
+STORE_BOTH(store_16, uint32_t, uint16_t)
+STORE_BOTH(store_32, uint32_t, uint32_t)
+STORE_BOTH(store_64, uint64_t, uint64_t)
 
 OP(store_128)
 {
@@ -324,6 +463,21 @@ static tow_ptx_fn *const stores[5][2] = {{store_8, store_8w},
                                          {store_32, store_32w},
                                          {NULL, store_64},
                                          {NULL, NULL}};
+/* One element in global memory, and in shared memory by 32-bit addresses; only results that are as
+ * wide as the element or in a 32-bit row. (Clones are not compared: each file has its own pointer.)
+ */
+static tow_ptx_fn *const one_loads[4][2][2] = {
+    {{load_u8_global, load_s8_global}, {load_u8_shared, load_s8_shared}},
+    {{load_u16_global, load_s16_global}, {load_u16_shared, load_s16_shared}},
+    {{load_32_global, load_32_global}, {load_32_shared, load_32_shared}},
+    {{load_64_global, load_64_global}, {load_64_shared, load_64_shared}},
+};
+static tow_ptx_fn *const one_stores[4][2] = {
+    {store_8_global, store_8_shared},
+    {store_16_global, store_16_shared},
+    {store_32_global, store_32_shared},
+    {store_64_global, store_64_shared},
+};
 
 static unsigned log2_of(unsigned value)
 {
@@ -453,7 +607,8 @@ static int load_parameter(struct tow_ptx_decoder *dec, enum tow_ptx_statespace s
 }
 
 /* What carries the access out. */
-static tow_ptx_fn *access_run(const struct tow_ptx_access_form *form, bool store, bool strong)
+static tow_ptx_fn *access_run(const struct tow_ptx_access_form *form, bool store, bool strong,
+                              enum tow_ptx_statespace space, char kind)
 {
     if (strong) {
         return store ? store_strong : load_strong;
@@ -462,6 +617,11 @@ static tow_ptx_fn *access_run(const struct tow_ptx_access_form *form, bool store
         return store ? store_128 : load_128;
     }
     unsigned log = log2_of(form->element);
+    bool global = kind == 'l' && (space == SP_GLOBAL || space == SP_CONST || space == SP_PARAM);
+    bool shared = kind == 'w' && (space == SP_SHARED || space == SP_SHARED_CLUSTER);
+    if (form->count == 1 && (global || shared) && form->wide == (form->element == 8)) {
+        return store ? one_stores[log][shared] : one_loads[log][shared][form->is_signed];
+    }
     return store ? stores[log][form->wide] : loads[log][form->is_signed][form->wide];
 }
 
@@ -500,7 +660,8 @@ static int decode_access(struct tow_ptx_decoder *dec, bool store)
         return tow_ptx_bad(dec, "this state space cannot be written");
     }
     form->line = tow_ptx_line_for(form->at);
-    op.run = access_run(form, store, words.strong);
+    op.run = access_run(form, store, words.strong, words.space, kind);
+    op.d = form->refs[0];
     return tow_ptx_emit(dec, &op);
 }
 

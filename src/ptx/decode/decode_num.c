@@ -20,9 +20,7 @@ static inline uint32_t decode_num_canon(float r)
 OP2(add_f32, uint32_t, float, float, decode_num_canon(a + b))
 OP2(sub_f32, uint32_t, float, float, decode_num_canon(a - b))
 OP2(mul_f32, uint32_t, float, float, decode_num_canon(a *b))
-#ifdef __FP_FAST_FMAF /* else it is a call a lane; num.h has a version for newer processors */
 OP3(fma_f32, uint32_t, float, float, float, decode_num_canon(__builtin_fmaf(a, b, c)))
-#endif
 static inline uint32_t decode_num_flush(float r)
 {
     return tow_f32_ftz(decode_num_canon(r));
@@ -37,19 +35,15 @@ static inline uint32_t flush_product(float a, float b)
     return __builtin_fabs((double)a * b) < 0x1p-126 ? r & 0x80000000u : r;
 }
 OP2(mul_ftz_f32, uint32_t, uint32_t, uint32_t, flush_product(Z(a), Z(b)))
-#ifdef __FP_FAST_FMAF
 OP3(fma_ftz_f32, uint32_t, uint32_t, uint32_t, uint32_t,
     decode_num_flush(__builtin_fmaf(Z(a), Z(b), Z(c))))
-#endif
 
 const struct tow_ptx_entry tow_ptx_ops_float[] = {
     {"add.f32 add.rn.f32", "fff", add_f32},
     {"sub.f32 sub.rn.f32", "fff", sub_f32},
     {"mul.f32 mul.rn.f32", "fff", mul_f32},
-#ifdef __FP_FAST_FMAF
     {"fma.rn.f32 mad.f32 mad.rn.f32", "ffff", fma_f32},
     {"fma.rn.ftz.f32 mad.ftz.f32 mad.rn.ftz.f32", "ffff", fma_ftz_f32},
-#endif
     {"add.ftz.f32 add.rn.ftz.f32", "fff", add_ftz_f32},
     {"sub.ftz.f32 sub.rn.ftz.f32", "fff", sub_ftz_f32},
     {"mul.ftz.f32 mul.rn.ftz.f32", "fff", mul_ftz_f32},

@@ -130,6 +130,82 @@ OP(decode_warp_shfl)
     return o + 1;
 }
 
+/* The same with everything but the values known: from where each lane reads, who has a source. */
+struct shfl_fixed {
+    uint32_t from[LANES];
+    uint32_t in, members;
+};
+
+#if defined(__GNUC__) && !defined(__clang__)
+typedef uint32_t half_row __attribute__((vector_size(64), aligned(4)));
+TOW_INLINE void shfl_take(uint32_t *d, const uint32_t *a, const uint32_t *from)
+{
+    half_row low, high, first, second;
+    memcpy(&low, a, sizeof low);
+    memcpy(&high, a + 16, sizeof high);
+    memcpy(&first, from, sizeof first);
+    memcpy(&second, from + 16, sizeof second);
+    first = __builtin_shuffle(low, high, first);
+    second = __builtin_shuffle(low, high, second);
+    memcpy(d, &first, sizeof first);
+    memcpy(d + 16, &second, sizeof second);
+}
+#else
+TOW_INLINE void shfl_take(uint32_t *d, const uint32_t *a, const uint32_t *from)
+{
+    uint32_t result[LANES];
+    for (unsigned l = 0; l < LANES; l++) {
+        result[l] = a[from[l]];
+    }
+    memcpy(d, result, sizeof result);
+}
+#endif
+
+OP(decode_warp_shfl_fixed)
+{
+    const struct shfl_fixed *fixed = o->ext;
+    if (o->e != PTX_NO_SLOT && !tow_ptx_gather(w, o, fixed->members)) {
+        return HALT;
+    }
+    uint32_t *d = tow_ptx_row(w, o->d);
+    if (w->whole) {
+        shfl_take(d, tow_ptx_row(w, o->a), fixed->from);
+    } else {
+        uint32_t result[LANES];
+        shfl_take(result, tow_ptx_row(w, o->a), fixed->from);
+        tow_ptx_blend32(w, d, result);
+    }
+    if (o->f != PTX_NO_SLOT) {
+        tow_ptx_set_pred(w, o->f, fixed->in);
+    }
+    return o + 1;
+}
+
+static int shfl_fix(struct tow_ptx_decoder *dec, struct tow_ptx_op *op)
+{
+    uint32_t b[LANES], c[LANES], members = 0, lane, clamp;
+    if (!tow_ptx_const_known(dec, op->b, &lane) || !tow_ptx_const_known(dec, op->c, &clamp) ||
+        (op->e != PTX_NO_SLOT && !tow_ptx_const_known(dec, op->e, &members))) {
+        return 0;
+    }
+    struct shfl_fixed *fixed = tow_ptx_keep(dec, sizeof *fixed);
+    if (!fixed) {
+        return tow_ptx_dec_no_memory(dec);
+    }
+    for (unsigned l = 0; l < LANES; l++) {
+        b[l] = lane;
+        c[l] = clamp;
+    }
+    fixed->in = op->imm == SHFL_UP     ? shfl_from(SHFL_UP, b, c, fixed->from)
+                : op->imm == SHFL_DOWN ? shfl_from(SHFL_DOWN, b, c, fixed->from)
+                : op->imm == SHFL_BFLY ? shfl_from(SHFL_BFLY, b, c, fixed->from)
+                                       : shfl_from(SHFL_IDX, b, c, fixed->from);
+    fixed->members = members;
+    op->run = decode_warp_shfl_fixed;
+    op->ext = fixed;
+    return 0;
+}
+
 /* shfl{.sync}.mode.b32 d|p, a, b, c{, membermask} */
 static int decode_shfl(struct tow_ptx_decoder *dec)
 {
@@ -150,7 +226,8 @@ static int decode_shfl(struct tow_ptx_decoder *dec)
         (error = tow_ptx_source(dec, &d[1], 'w', &op.a)) ||
         (error = tow_ptx_source(dec, &d[2], 'w', &op.b)) ||
         (error = tow_ptx_source(dec, &d[3], 'w', &op.c)) ||
-        (sync && (error = tow_ptx_source(dec, &d[4], 'w', &op.e)))) {
+        (sync && (error = tow_ptx_source(dec, &d[4], 'w', &op.e))) ||
+        (error = shfl_fix(dec, &op))) {
         return error;
     }
     return tow_ptx_emit(dec, &op);
@@ -185,6 +262,12 @@ MASKED_OP(vote_among)
     }
 }
 
+/* With a member mask that is known: o->b. */
+OP(decode_warp_vote_fixed)
+{
+    return tow_ptx_gather(w, o, o->b) ? vote_among(w, o, o->b) : HALT;
+}
+
 OP(decode_warp_vote)
 {
     if (o->e == PTX_NO_SLOT) {
@@ -211,6 +294,9 @@ static int decode_vote(struct tow_ptx_decoder *dec)
         (error = tow_ptx_source(dec, &insn->operands[1], 'p', &op.a)) ||
         (sync && (error = tow_ptx_source(dec, &insn->operands[2], 'w', &op.e)))) {
         return error;
+    }
+    if (tow_ptx_const_known(dec, op.e, &op.b)) {
+        op.run = decode_warp_vote_fixed;
     }
     return tow_ptx_emit(dec, &op);
 }

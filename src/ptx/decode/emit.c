@@ -5,10 +5,12 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "ptx/decode/decode.h"
 
 #define CONST_BYTES_MAX (1u << 30)
+#define FIXED_BYTES (6u * 128u) /* rows that differ by lane, before all others */
 
 struct tow_ptx_const {
     uint64_t value;
@@ -128,10 +130,20 @@ int tow_ptx_const64(struct tow_ptx_decoder *dec, uint64_t value, uint32_t *ret_r
     return const_row(dec, value, true, ret_ref);
 }
 
+bool tow_ptx_const_known(const struct tow_ptx_decoder *dec, uint32_t ref, uint32_t *ret_value)
+{
+    uint32_t offset = ref & ~3u;
+    if (ref == PTX_NO_SLOT || (ref & 3u) != BASE_CONST || offset < FIXED_BYTES) {
+        return false;
+    }
+    memcpy(ret_value, dec->consts + offset, sizeof *ret_value);
+    return true;
+}
+
 int tow_ptx_fixed_rows(struct tow_ptx_decoder *dec)
 {
     uint32_t offset = 0;
-    int error = const_space(dec, 6 * 128, &offset);
+    int error = const_space(dec, FIXED_BYTES, &offset);
     if (error) {
         return error;
     }

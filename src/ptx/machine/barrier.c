@@ -24,7 +24,7 @@ static uint32_t barrier_counted(const struct tow_ptx_block *block,
 void tow_ptx_barrier_check(struct tow_ptx_block *block, unsigned number)
 {
     struct tow_ptx_barrier *barrier = &block->barriers[number];
-    if (!barrier->used) {
+    if (!(block->barriers_used >> number & 1u)) {
         return;
     }
     if (barrier->expected ? barrier_counted(block, barrier) < barrier->expected
@@ -56,6 +56,7 @@ void tow_ptx_barrier_check(struct tow_ptx_block *block, unsigned number)
         }
     }
     memset(barrier, 0, sizeof *barrier);
+    block->barriers_used &= ~(1u << number);
 }
 
 /* Operand rows: a barrier number, b thread count (PTX_NO_SLOT without), c predicate; f: BAR_ARRIVE;
@@ -70,14 +71,14 @@ const struct tow_ptx_op *tow_ptx_bar(struct tow_ptx_warp *w, const struct tow_pt
                              "barrier %u with %u threads does not exist", number, count);
     }
     struct tow_ptx_barrier *barrier = &w->block->barriers[number];
-    if (!barrier->used) {
-        barrier->used = true;
+    if (!(w->block->barriers_used >> number & 1u)) {
+        w->block->barriers_used |= 1u << number;
         barrier->expected = count;
         barrier->red_and = 1;
     } else if (count > barrier->expected && barrier->expected) {
         barrier->expected = count;
     }
-    uint32_t mask = w->exec, threads = (uint32_t)__builtin_popcount(mask);
+    uint32_t mask = w->exec, threads = tow_ptx_lanes_in(mask);
     barrier->warps[w->index] |= mask;
     barrier->arrived += threads;
     if (o->e) {
@@ -98,6 +99,16 @@ const struct tow_ptx_op *tow_ptx_bar(struct tow_ptx_warp *w, const struct tow_pt
         return o + 1;
     }
     return HALT;
+}
+
+/* bar.warp.sync with a mask that is known: o->b. */
+const struct tow_ptx_op *tow_ptx_bar_warp_fixed(struct tow_ptx_warp *w, const struct tow_ptx_op *o)
+{
+    if (!(o->b & ~w->dead & ~w->exec)) {
+        return o + 1;
+    }
+    w->groups[w->current].members = o->b;
+    return tow_ptx_park(w, o + 1, GROUP_WARPBAR);
 }
 
 /* bar.warp.sync: tiles of a warp may come together, each with its own mask. */

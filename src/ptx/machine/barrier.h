@@ -13,6 +13,7 @@ enum {
 };
 #define BAR_ARRIVE 1u
 
-tow_ptx_fn tow_ptx_bar, tow_ptx_bar_warp, tow_ptx_cluster_arrive, tow_ptx_cluster_wait;
+tow_ptx_fn tow_ptx_bar, tow_ptx_bar_warp, tow_ptx_bar_warp_fixed, tow_ptx_cluster_arrive,
+    tow_ptx_cluster_wait;
 
 #endif

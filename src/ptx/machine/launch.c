@@ -268,7 +268,10 @@ static void block_start(struct tow_ptx_runner *runner, struct tow_ptx_block *blo
     block->exited = 0;
     block->done = false;
     block->cluster = cluster;
-    memset(block->barriers, 0, sizeof block->barriers);
+    if (block->barriers_used) { /* by threads that exited there, or of a launch that failed */
+        memset(block->barriers, 0, sizeof block->barriers);
+        block->barriers_used = 0;
+    }
     for (uint32_t i = 0; i < block->warp_count; i++) {
         uint32_t left = job->block_threads - i * LANES;
         struct tow_ptx_warp *w = &block->warps[i];

@@ -167,7 +167,6 @@ struct tow_ptx_barrier {
     uint32_t warps[32];                 /* lanes of each warp that have arrived */
     uint32_t waiting;                   /* of these, how many wait */
     uint32_t red_and, red_or, red_popc; /* bar.red */
-    bool used;
 };
 
 struct tow_ptx_block {
@@ -177,8 +176,9 @@ struct tow_ptx_block {
     uint32_t warp_capacity;
     uint8_t *shared; /* owned */
     uint32_t shared_bytes, shared_capacity;
-    struct tow_ptx_barrier barriers[BARRIERS];
-    struct tow_ptx_cluster *cluster; /* NULL without */
+    struct tow_ptx_barrier barriers[BARRIERS]; /* zero, unless used */
+    uint32_t barriers_used;                    /* a bit each */
+    struct tow_ptx_cluster *cluster;           /* NULL without */
     uint32_t rank;
     bool done;
     uint8_t sregs[(BROW_COUNT + PARAM_ROWS_MAX) * 128] __attribute__((aligned(128)));
@@ -233,6 +233,12 @@ static inline void tow_ptx_set_exec(struct tow_ptx_warp *w, uint32_t exec)
 {
     w->exec = exec;
     w->whole = (exec | w->dead) == FULL;
+}
+
+/* How many lanes a mask has: mostly all or none. */
+static inline uint32_t tow_ptx_lanes_in(uint32_t mask)
+{
+    return mask == FULL ? LANES : mask ? (uint32_t)__builtin_popcount(mask) : 0;
 }
 
 /* Iterates over the set bits of a mask. */

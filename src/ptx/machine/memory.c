@@ -3,45 +3,16 @@
  *
  * The usual case is that all lanes lie in the range that the same instruction hit last; one pass
  * over the row finds that out. Only when it fails are lanes looked at one by one. */
-#include "ptx/machine/machine.h"
-#include "ptx/num/num_bits.h"
+#include "ptx/machine/row.h"
 
 #include <string.h>
 
-static struct tow_ptx_range *range_of(struct tow_ptx_warp *w, const struct tow_ptx_op *o)
-{
-    return &w->runner->ranges[((uintptr_t)o / sizeof *o) % RANGE_SLOTS];
-}
-
 /* ---- lanes at even steps ---- */
-
-#define STEP_MAX (UINT64_C(1) << 32)
-
-/* Lanes at even steps in [low, low + size), which is at `host`. */
-static inline bool line_inside(const uint64_t *a, uint64_t offset, uint64_t low, uint64_t size,
-                               uint32_t bytes, uint8_t *host, struct tow_ptx_line *ret_line)
-{
-    uint64_t step = a[1] - a[0], uneven = 0, reach = 15 * step + bytes;
-    uint64_t first = a[0] + offset - low, second = a[16] + offset - low;
-    if (step >= STEP_MAX || size < reach || first > size - reach || second > size - reach ||
-        ((step | (first + low) | (second + low)) & (bytes - 1))) {
-        return false;
-    }
-    for (unsigned l = 0; l < 16; l++) {
-        uint64_t away = (uint64_t)(uint32_t)step * l;
-        uneven |= (a[l] - a[0] - away) | (a[16 + l] - a[16] - away);
-    }
-    *ret_line = (struct tow_ptx_line){{host + first, host + second}, step};
-    return !uneven;
-}
 
 TOW_HOT bool tow_ptx_line_global(struct tow_ptx_warp *w, const struct tow_ptx_op *o, uint32_t bytes,
                                  enum tow_ptx_access access, struct tow_ptx_line *ret_line)
 {
-    const struct tow_ptx_range *range = range_of(w, o);
-    return (access == ACCESS_READ || range->writable) &&
-           line_inside(tow_ptx_row(w, o->a), (uint64_t)o->imm, range->low, range->high - range->low,
-                       bytes, (uint8_t *)(uintptr_t)range->low, ret_line);
+    return tow_ptx_try_line_global(w, o, bytes, access, ret_line);
 }
 
 TOW_HOT bool tow_ptx_line_shared64(struct tow_ptx_warp *w, const struct tow_ptx_op *o,
@@ -49,38 +20,27 @@ TOW_HOT bool tow_ptx_line_shared64(struct tow_ptx_warp *w, const struct tow_ptx_
                                    struct tow_ptx_line *ret_line)
 {
     (void)access;
-    return line_inside(tow_ptx_row(w, o->a), (uint64_t)o->imm, 0, w->block->shared_bytes, bytes,
-                       w->block->shared, ret_line);
+    return tow_ptx_line_inside(tow_ptx_row(w, o->a), (uint64_t)o->imm, 0, w->block->shared_bytes,
+                               bytes, w->block->shared, ret_line);
 }
 
-bool tow_ptx_line_generic(struct tow_ptx_warp *w, const struct tow_ptx_op *o, uint32_t bytes,
-                          enum tow_ptx_access access, struct tow_ptx_line *ret_line)
+TOW_HOT bool tow_ptx_line_generic(struct tow_ptx_warp *w, const struct tow_ptx_op *o,
+                                  uint32_t bytes, enum tow_ptx_access access,
+                                  struct tow_ptx_line *ret_line)
 {
     const uint64_t *a = tow_ptx_row(w, o->a);
     if (a[0] + (uint64_t)o->imm - WINDOW_SHARED < WINDOW_SHARED_BYTES) {
-        return line_inside(a, (uint64_t)o->imm, WINDOW_SHARED, w->block->shared_bytes, bytes,
-                           w->block->shared, ret_line);
+        return tow_ptx_line_inside(a, (uint64_t)o->imm, WINDOW_SHARED, w->block->shared_bytes,
+                                   bytes, w->block->shared, ret_line);
     }
-    return tow_ptx_line_global(w, o, bytes, access, ret_line);
+    return tow_ptx_try_line_global(w, o, bytes, access, ret_line);
 }
 
 TOW_HOT bool tow_ptx_line_shared32(struct tow_ptx_warp *w, const struct tow_ptx_op *o,
                                    uint32_t bytes, enum tow_ptx_access access,
                                    struct tow_ptx_line *ret_line)
 {
-    (void)access;
-    const uint32_t *a = tow_ptx_row(w, o->a);
-    uint32_t step = a[1] - a[0], uneven = 0;
-    uint32_t first = a[0] + (uint32_t)o->imm, second = a[16] + (uint32_t)o->imm;
-    uint64_t reach = 15 * (uint64_t)step + bytes, size = w->block->shared_bytes;
-    if (first + reach > size || second + reach > size || ((step | first | second) & (bytes - 1))) {
-        return false;
-    }
-    for (unsigned l = 0; l < 16; l++) {
-        uneven |= (a[l] - a[0] - step * l) | (a[16 + l] - a[16] - step * l);
-    }
-    *ret_line = (struct tow_ptx_line){{w->block->shared + first, w->block->shared + second}, step};
-    return !uneven;
+    return tow_ptx_try_line_shared32(w, o, bytes, access, ret_line);
 }
 
 /* ---- any addresses ---- */
@@ -166,7 +126,7 @@ TOW_HOT bool tow_ptx_at_global(struct tow_ptx_warp *w, const struct tow_ptx_op *
                                enum tow_ptx_access access)
 {
     const uint64_t *a = tow_ptx_row(w, o->a);
-    struct tow_ptx_range *range = range_of(w, o);
+    struct tow_ptx_range *range = tow_ptx_range_of(w, o);
     uint64_t offset = (uint64_t)o->imm;
     if ((access == ACCESS_READ || range->writable) &&
         all_inside(w, a, offset, range->low, range->high - range->low, bytes, range->low)) {
@@ -321,7 +281,7 @@ TOW_HOT bool tow_ptx_at_generic(struct tow_ptx_warp *w, const struct tow_ptx_op 
                                 enum tow_ptx_access access)
 {
     const uint64_t *a = tow_ptx_row(w, o->a);
-    struct tow_ptx_range *range = range_of(w, o);
+    struct tow_ptx_range *range = tow_ptx_range_of(w, o);
     uint64_t offset = (uint64_t)o->imm;
     if ((access == ACCESS_READ || range->writable) &&
         all_inside(w, a, offset, range->low, range->high - range->low, bytes, range->low)) {
@@ -376,7 +336,7 @@ uint8_t *tow_ptx_at_lane(struct tow_ptx_warp *w, const struct tow_ptx_op *o, uns
         }
         return w->local + (uint64_t)lane * w->local_stride + at;
     }
-    return global_lane(w, o, range_of(w, o), lane, address, bytes, access);
+    return global_lane(w, o, tow_ptx_range_of(w, o), lane, address, bytes, access);
 }
 
 uint8_t *tow_ptx_probe(struct tow_ptx_warp *w, unsigned lane, uint64_t address, uint64_t *ret_bytes)

@@ -138,7 +138,7 @@ const struct tow_ptx_op *tow_ptx_exit(struct tow_ptx_warp *w, uint32_t mask)
 {
     struct tow_ptx_group *group = &w->groups[w->current];
     w->dead |= mask;
-    w->block->exited += (uint32_t)__builtin_popcount(mask);
+    w->block->exited += tow_ptx_lanes_in(mask);
     /* exit inside a call leaves every frame on the way up */
     struct tow_ptx_frame *frame = group->frame;
     while (frame) {
@@ -153,15 +153,14 @@ const struct tow_ptx_op *tow_ptx_exit(struct tow_ptx_warp *w, uint32_t mask)
     if (!group->mask) {
         remove_group(w, w->current);
     }
-    for (unsigned i = 0; i < BARRIERS; i++) {
-        if (w->block->barriers[i].used) {
-            tow_ptx_barrier_check(w->block, i);
-        }
+    FOR_LANES(i, w->block->barriers_used)
+    {
+        tow_ptx_barrier_check(w->block, i);
     }
     if (w->block->cluster) {
         /* Gone threads no longer count, neither among those to come nor among those that came. */
-        w->block->cluster->threads -= (uint32_t)__builtin_popcount(mask);
-        w->block->cluster->arrived -= (uint32_t)__builtin_popcount(mask & w->cluster_arrived);
+        w->block->cluster->threads -= tow_ptx_lanes_in(mask);
+        w->block->cluster->arrived -= tow_ptx_lanes_in(mask & w->cluster_arrived);
         w->cluster_arrived &= ~mask;
         tow_ptx_cluster_check(w->block->cluster);
     }
@@ -199,6 +198,14 @@ static bool runs_before(const struct tow_ptx_group *a, const struct tow_ptx_grou
 static bool warp_choose(struct tow_ptx_warp *w)
 {
     int best = -1;
+    if (w->groups_used == 1 && w->groups[0].state == GROUP_RUN) {
+        w->current = 0;
+        w->limit = HALT;
+        w->mask = w->groups[0].mask;
+        tow_ptx_set_exec(w, w->mask);
+        w->base[BASE_FRAME] = w->groups[0].frame->regs;
+        return true;
+    }
     for (uint32_t i = 0; i < w->groups_used; i++) {
         if (w->groups[i].state != GROUP_RUN) {
             continue;
