@@ -173,6 +173,57 @@ static void captured_work_runs_at_launch_only(struct api *api)
     OK(cuMemFree(data));
 }
 
+/* Memory that a capture allocates is there again after each launch, whoever freed it in between:
+ * the graph itself on a side stream, or a stream behind it. */
+static void captured_memory_is_allocated_by_each_launch(struct api *api)
+{
+    CUstream stream, side;
+    CUevent fork, join;
+    CUdeviceptr inner, outer, sum;
+    CUgraph graph = NULL;
+    CUgraphExec exec;
+    int got[2];
+    OK(cuMemAlloc(&sum, 2 * sizeof(int)));
+    OK(cuMemsetD32(sum, 0, 2));
+    OK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+    OK(cuStreamCreate(&side, CU_STREAM_NON_BLOCKING));
+    OK(cuEventCreate(&fork, CU_EVENT_DISABLE_TIMING));
+    OK(cuEventCreate(&join, CU_EVENT_DISABLE_TIMING));
+    OK(cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_GLOBAL));
+    OK(cuMemAllocAsync(&outer, 4096, stream));
+    OK(cuMemsetD32Async(outer, 5, 1024, stream));
+    OK(cuEventRecord(fork, stream));
+    OK(cuStreamWaitEvent(side, fork, 0));
+    OK(cuMemAllocAsync(&inner, 4096, side));
+    OK(cuMemsetD32Async(inner, 5, 1024, side));
+    OK(api_add(api, inner, 1, 2, side));
+    OK(cuMemcpyDtoDAsync(sum + sizeof(int), inner, sizeof(int), side));
+    OK(cuMemFreeAsync(inner, side));
+    OK(cuEventRecord(join, side));
+    OK(api_add(api, outer, 1, 1, stream));
+    OK(cuStreamWaitEvent(stream, join, 0));
+    OK(cuMemcpyDtoDAsync(sum, outer, sizeof(int), stream));
+    OK(cuStreamEndCapture(stream, &graph));
+    OK(cuGraphInstantiate(&exec, graph, 0));
+    for (int round = 0; round < 3; round++) {
+        OK(cuMemsetD32Async(sum, 0, 2, stream));
+        OK(cuGraphLaunch(exec, stream));
+        OK(round == 1 ? cuStreamSynchronize(stream) : CUDA_SUCCESS);
+        OK(round == 1 ? cuMemFree(outer) : cuMemFreeAsync(outer, stream));
+        OK(cuStreamSynchronize(stream));
+        OK(cuMemcpyDtoH(got, sum, sizeof got));
+        EQUAL(got[0], 6);
+        EQUAL(got[1], 7);
+    }
+    OK(cuGraphExecDestroy(exec));
+    OK(cuGraphDestroy(graph));
+    OK(cuEventDestroy(fork));
+    OK(cuEventDestroy(join));
+    OK(cuStreamDestroy(stream));
+    OK(cuStreamDestroy(side));
+    OK(cuMemFree(sum));
+}
+
 static void unsafe_calls_end_a_capture(struct api *api)
 {
     CUstream stream;
@@ -601,6 +652,7 @@ int main(int argc, char **argv)
     api_begin(&api);
     explicit_graph_reads_host_memory_at_each_launch(&api);
     captured_work_runs_at_launch_only(&api);
+    captured_memory_is_allocated_by_each_launch(&api);
     unsafe_calls_end_a_capture(&api);
     a_capture_ends_with_its_stream(&api);
     user_objects_live_as_long_as_their_graphs(&api);

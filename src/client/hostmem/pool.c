@@ -14,8 +14,11 @@
 static CUresult keep_pool_memory(CUdeviceptr address, size_t size, CUmemoryPool pool,
                                  CUstream stream, CUdeviceptr *ret_address)
 {
-    struct towc_region region = towc_region_of_pool(address, size, pool);
-    if (towc_region_add(&region) < 0) {
+    struct towc_region region = towc_region_of_pool(address, size, pool), known;
+    region.graph = towc_capture_on(stream); /* each launch of the graph allocates it */
+    bool there = region.graph && towc_region_find(address, &known) && known.graph &&
+                 known.base == address && known.size >= size;
+    if (!there && towc_region_add(&region) < 0) {
         towc_send_cuMemFreeAsync(address, stream);
         return CUDA_ERROR_OUT_OF_MEMORY;
     }

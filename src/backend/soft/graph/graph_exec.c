@@ -627,6 +627,21 @@ static CUresult launch_after_last(struct tow_soft_exec *exec, struct tow_soft_st
     return result;
 }
 
+/* Who may free what: that is told by the order of calls, whenever the launch runs. */
+static void hold_memory(const struct tow_soft_graph *graph)
+{
+    for (size_t i = 0; i < graph->order_count; i++) {
+        const struct tow_soft_work *work = &graph->order[i]->work;
+        struct tow_soft_graph_va *va = work->kind == TOW_SOFT_WORK_ALLOC ? work->alloc.va
+                                       : work->kind == TOW_SOFT_WORK_FREE
+                                           ? tow_soft_graph_va_at(work->release.address)
+                                           : NULL;
+        if (va != NULL) {
+            va->held = work->kind == TOW_SOFT_WORK_ALLOC;
+        }
+    }
+}
+
 static CUresult soft_cuGraphLaunch(CUgraphExec hGraph, CUstream hStream)
 {
     struct tow_soft_ctx *ctx;
@@ -650,8 +665,7 @@ static CUresult soft_cuGraphLaunch(CUgraphExec hGraph, CUstream hStream)
     const struct tow_soft_graph *graph = exec->plan->graph;
     for (size_t i = 0; i < graph->order_count && !exec->plan->auto_free; i++) {
         struct tow_soft_node *node = graph->order[i];
-        if (node->work.kind == TOW_SOFT_WORK_ALLOC && tow_soft_stream_idle(stream) &&
-            tow_soft_alloc_at(node->work.alloc.va->base) != NULL) {
+        if (node->work.kind == TOW_SOFT_WORK_ALLOC && node->work.alloc.va->held) {
             return tow_soft_leave(
                 CUDA_ERROR_INVALID_VALUE); /* what the last launch allocated still lives */
         }
@@ -659,6 +673,9 @@ static CUresult soft_cuGraphLaunch(CUgraphExec hGraph, CUstream hStream)
     result = launch_build(stream->object.ctx, exec->plan, &work);
     if (result == CUDA_SUCCESS) {
         result = launch_after_last(exec, stream, &work);
+    }
+    if (result == CUDA_SUCCESS) {
+        hold_memory(exec->plan->graph);
     }
     return tow_soft_leave(result);
 }

@@ -420,6 +420,15 @@ void tow_soft_graph_va_unref(struct tow_soft_graph_va *va)
     free(va);
 }
 
+struct tow_soft_graph_va *tow_soft_graph_va_at(uint64_t base)
+{
+    struct tow_soft_graph_va *va = graph_vas;
+    while (va != NULL && va->base != base) {
+        va = va->next;
+    }
+    return va;
+}
+
 bool tow_soft_graph_range_ok(uint64_t address, uint64_t size, bool write)
 {
     if (tow_soft_range_ok(NULL, address, size, write)) {

@@ -77,12 +77,15 @@ struct tow_soft_graph_va {
     uint64_t base, size;
     int device;
     bool committed;
+    bool held; /* in the order of calls: a launch allocates it, and nothing after that frees it */
     struct tow_soft_graph_va *next; /* borrowed: in the list of all */
 };
 struct tow_soft_graph_va *tow_soft_graph_va_create(int device, uint64_t size);
 struct tow_soft_graph_va *tow_soft_graph_va_ref(struct tow_soft_graph_va *va);
 void tow_soft_graph_va_unref(struct tow_soft_graph_va *va);
 CUresult tow_soft_graph_va_commit(struct tow_soft_graph_va *va);
+/* The one that begins there, or NULL. Borrowed, while the lock is held. */
+struct tow_soft_graph_va *tow_soft_graph_va_at(uint64_t base);
 /* Whether a graph's node may name this memory: there is some, or an allocation node will make it.
  * Locked. */
 bool tow_soft_graph_range_ok(uint64_t address, uint64_t size, bool write);

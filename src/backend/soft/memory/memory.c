@@ -78,6 +78,32 @@ static CUresult soft_cuMemAllocPitch_v2(CUdeviceptr *dptr, size_t *pPitch, size_
     return result;
 }
 
+/* Memory of a graph, which a launch that still waits may be about to allocate. Called with the lock
+ * held. */
+static CUresult free_of_graph(struct tow_soft_ctx *ctx, CUdeviceptr dptr)
+{
+    struct tow_soft_graph_va *va = tow_soft_graph_va_at(dptr);
+    if (va == NULL || !va->held) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    CUresult result = tow_soft_capture_unsafe(ctx);
+    if (result != CUDA_SUCCESS) {
+        return result;
+    }
+    va->held = false; /* nobody else frees it now */
+    struct tow_soft_alloc *alloc = tow_soft_alloc_at(dptr);
+    struct tow_soft_ctx *owner = alloc != NULL && alloc->ctx != NULL ? alloc->ctx : ctx;
+    tow_soft_hold();
+    result = tow_soft_ctx_wait(owner);
+    tow_soft_let_go();
+    alloc = tow_soft_alloc_at(dptr);
+    if (result == CUDA_SUCCESS && alloc != NULL && alloc->base == dptr &&
+        alloc->kind == TOW_SOFT_MEM_GRAPH) {
+        tow_soft_alloc_drop(alloc);
+    }
+    return result;
+}
+
 static CUresult soft_cuMemFree_v2(CUdeviceptr dptr)
 {
     struct tow_soft_ctx *ctx;
@@ -89,9 +115,12 @@ static CUresult soft_cuMemFree_v2(CUdeviceptr dptr)
         return tow_soft_leave(CUDA_SUCCESS);
     }
     struct tow_soft_alloc *alloc = tow_soft_alloc_at(dptr);
-    if (alloc == NULL || alloc->base != dptr || alloc->variable ||
+    if (alloc == NULL || alloc->kind == TOW_SOFT_MEM_GRAPH) {
+        return tow_soft_leave(free_of_graph(ctx, dptr));
+    }
+    if (alloc->base != dptr || alloc->variable ||
         (alloc->kind != TOW_SOFT_MEM_DEVICE && alloc->kind != TOW_SOFT_MEM_MANAGED &&
-         alloc->kind != TOW_SOFT_MEM_POOL && alloc->kind != TOW_SOFT_MEM_GRAPH)) {
+         alloc->kind != TOW_SOFT_MEM_POOL)) {
         return tow_soft_leave(CUDA_ERROR_INVALID_VALUE);
     }
     result = tow_soft_capture_unsafe(ctx);

@@ -621,8 +621,16 @@ static CUresult soft_cuMemFreeAsync(CUdeviceptr dptr, CUstream hStream)
     if (dptr == 0) {
         return tow_soft_leave(CUDA_SUCCESS);
     }
-    if (stream->capture == NULL) {
-        struct tow_soft_alloc *alloc = tow_soft_alloc_at(dptr);
+    struct tow_soft_alloc *alloc = tow_soft_alloc_at(dptr);
+    /* A graph's memory: the launch that allocates it may still be waiting. */
+    struct tow_soft_graph_va *va =
+        alloc == NULL || alloc->kind == TOW_SOFT_MEM_GRAPH ? tow_soft_graph_va_at(dptr) : NULL;
+    if (stream->capture == NULL && va != NULL) {
+        if (!va->held) {
+            return tow_soft_leave(CUDA_ERROR_INVALID_VALUE);
+        }
+        va->held = false;
+    } else if (stream->capture == NULL) {
         if (!may_be_freed_in_order(alloc, dptr) || alloc->freeing) {
             bool managed = alloc != NULL && alloc->base == dptr && !alloc->variable &&
                            alloc->kind == TOW_SOFT_MEM_MANAGED;

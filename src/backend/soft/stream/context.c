@@ -145,6 +145,9 @@ void tow_soft_ctx_destroy_contents(struct tow_soft_ctx *ctx)
             if (ctx->allocs->kind == TOW_SOFT_MEM_REGISTERED) {
                 tow_soft.registered_gone = ++tow_soft.seq;
             }
+            if (ctx->allocs->va != NULL) {
+                ctx->allocs->va->held = false;
+            }
             tow_soft_alloc_drop(ctx->allocs);
         }
     }
