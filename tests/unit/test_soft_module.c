@@ -235,6 +235,7 @@ static void the_newest_ptx_of_a_fat_binary_is_taken(void **state)
     at += entry(image + at, 2, 90, "sass", 4, 0, 0);
     at += entry(image + at, 1, 121, ptx_of(121), strlen(ptx_of(121)) + 1, 0, 0);
     at += entry(image + at, 1, 80, ptx_of(80), strlen(ptx_of(80)) + 1, 0, 0);
+    at += entry(image + at, 1, 130, ptx_of(130), strlen(ptx_of(130)) + 1, 0, 0); /* not for us */
     fatbin(image, at - 16);
     assert_int_equal(which(image), 121);
 
@@ -251,6 +252,25 @@ static void the_newest_ptx_of_a_fat_binary_is_taken(void **state)
         void *extra;
     } wrapper = {0x466243b1, 1, image, NULL};
     assert_int_equal(which(&wrapper), 75);
+}
+
+static void ptx_for_newer_gpus_alone_is_refused(void **state)
+{
+    (void)state;
+    static unsigned char image[4096];
+    CUmodule module;
+    char log[512] = "";
+    CUjit_option options[] = {CU_JIT_ERROR_LOG_BUFFER, CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES};
+    void *values[] = {log, (void *)sizeof log};
+    size_t at = 16;
+    at += entry(image + at, 1, 141, ptx_of(141), strlen(ptx_of(141)) + 1, 0, 0);
+    at += entry(image + at, 1, 130, ptx_of(130), strlen(ptx_of(130)) + 1, 0, 0);
+    fatbin(image, at - 16);
+    FAILS(CUDA_ERROR_NO_BINARY_FOR_GPU,
+          tow_drive(cu, cuModuleLoadDataEx)(&module, image, 2, options, values));
+    assert_non_null(strstr(log, "for GPUs of compute capability 13.0 and newer"));
+    assert_non_null(strstr(log, "arch=compute_121,code=compute_121, or start"));
+    assert_non_null(strstr(log, "--soft-capability 13.0."));
 }
 
 static void damaged_fat_binaries_are_refused(void **state)

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Code images: recognises what is handed over and brings the PTX out of it.
  *
- * Forms: PTX text; a fat binary (the newest PTX entry is taken, compressed or not); a wrapper
- * around one or several of those; what cuLinkComplete of this backend returned (texts behind one
- * comment line, so that everyone who measures images takes it for PTX text). A cubin has no PTX and
- * is refused.
+ * Forms: PTX text; a fat binary (the newest PTX entry for our capability, compressed or not); a
+ * wrapper around one or several of those; what cuLinkComplete of this backend returned (texts
+ * behind one comment line, so that everyone who measures images takes it for PTX text). A cubin has
+ * no PTX and is refused.
  *
  * The API gives no length for an image: a fat binary says its own, text ends with NUL. Everything
  * inside is checked against that length.
@@ -86,18 +86,41 @@ int tow_soft_texts_add(struct tow_soft_texts *texts, const void *bytes, size_t s
     return 0;
 }
 
-/* Whether an entry is to be taken instead of the best so far: the newest PTX. A dry GPU takes the
- * machine code that a GPU of its capability would run, before any other. */
+/* Whether an entry is to be taken instead of the best so far: of the PTX that is not for newer GPUs
+ * than this one claims to be, the newest. A dry GPU takes the machine code that a GPU of its
+ * capability would run, before any other. */
 static bool is_better(const struct tow_entry *entry, const struct tow_entry *best)
 {
-    if (best->payload == NULL || !tow_soft.dry) {
-        return (entry->kind == TOW_ENTRY_PTX || (tow_soft.dry && entry->kind == TOW_ENTRY_ELF)) &&
+    unsigned capability = (unsigned)tow_soft.capability;
+    if (!tow_soft.dry) {
+        return entry->kind == TOW_ENTRY_PTX && entry->sm <= capability &&
                (best->payload == NULL || entry->sm >= best->sm);
     }
-    unsigned capability = (unsigned)tow_soft.capability;
+    if (best->payload == NULL) {
+        return entry->kind == TOW_ENTRY_PTX || entry->kind == TOW_ENTRY_ELF;
+    }
     bool fits = entry->kind == TOW_ENTRY_ELF && entry->sm <= capability &&
                 entry->sm / 10 == capability / 10;
     return fits || (best->kind == TOW_ENTRY_PTX && entry->kind == TOW_ENTRY_ELF);
+}
+
+/* Why none of a fat binary's entries will do; `newer`: of the oldest PTX for newer GPUs, or 0. */
+static void tell_no_entry(unsigned newer, bool has_elf, char *why, size_t why_size)
+{
+    unsigned here = (unsigned)tow_soft.capability;
+    if (newer != 0) {
+        snprintf(why, why_size,
+                 "The PTX of this program is for GPUs of compute capability %u.%u and newer; the "
+                 "software GPU says that it is one of %u.%u. Build it with nvcc -gencode "
+                 "arch=compute_%u,code=compute_%u, or start the server with --soft-capability "
+                 "%u.%u.",
+                 newer / 10, newer % 10, here / 10, here % 10, here, here, newer / 10, newer % 10);
+        return;
+    }
+    snprintf(why, why_size,
+             "This program has %s but no PTX: SASS cannot run on the software GPU. Build it with "
+             "PTX, for example with nvcc -gencode arch=compute_90,code=compute_90.",
+             has_elf ? "machine code (SASS)" : "no code");
 }
 
 static CUresult add_skeleton(const uint8_t *cubin, size_t size, struct tow_soft_texts *texts,
@@ -159,9 +182,13 @@ static CUresult fatbin_texts(const uint8_t *image, size_t known_size, struct tow
     size_t end = at + (size_t)body;
     struct tow_entry entry, best = {0};
     bool has_elf = false;
+    unsigned newer = 0;
     int more;
     while ((more = tow_entry_next(image, end, &at, &entry)) > 0) {
         has_elf |= entry.kind == TOW_ENTRY_ELF;
+        if (entry.kind == TOW_ENTRY_PTX && (newer == 0 || entry.sm < newer)) {
+            newer = entry.sm;
+        }
         if (is_better(&entry, &best)) {
             best = entry;
         }
@@ -171,11 +198,7 @@ static CUresult fatbin_texts(const uint8_t *image, size_t known_size, struct tow
         return CUDA_ERROR_INVALID_IMAGE;
     }
     if (best.payload == NULL) {
-        snprintf(why, why_size,
-                 "This program has %s but no PTX: SASS cannot run on the software GPU. Build it "
-                 "with PTX, for "
-                 "example with nvcc -gencode arch=compute_90,code=compute_90.",
-                 has_elf ? "machine code (SASS)" : "no code");
+        tell_no_entry(newer, has_elf, why, why_size);
         return CUDA_ERROR_NO_BINARY_FOR_GPU;
     }
     char name[32];
