@@ -34,6 +34,22 @@ struct tow_backend_exchange_ops {
     void (*forget)(const struct tow_backend_token *token);
 };
 
+/* A session's GPU memory is put out and in again, its handles and addresses as before. Only one
+ * thread calls these: lock, save, load, unlock, or lock, unlock. A failure comes with a sentence
+ * without an end in `why`. */
+struct tow_backend_away_ops {
+    /* All work ends, then whoever calls the driver waits. -ETIMEDOUT: `why` names what kept it;
+     * -EOPNOTSUPP: there is something that cannot be put out. Nobody waits then. */
+    int (*lock)(int64_t deadline_ns, char *why, size_t why_size);
+    /* Locked: what the memory holds goes into the empty file, and the memory is free. If it fails
+     * all is as before; -EIO: it is not, the session is lost. */
+    int (*save)(int fd, uint64_t *ret_bytes, char *why, size_t why_size);
+    /* Saved, and still locked: the opposite. If it fails the session is lost. */
+    int (*load)(int fd, char *why, size_t why_size);
+    /* Those who wait go on. */
+    void (*unlock)(void);
+};
+
 struct tow_backend {
     const char *name; /* "cuda" or "soft" */
     struct tow_driver driver;
@@ -56,6 +72,8 @@ struct tow_backend {
     /* NULL for a backend that needs none; else the server sets it before the first session, or
      * leaves it NULL where nobody keeps anything: then memory is not shared. */
     const struct tow_backend_exchange_ops **exchange;
+    /* NULL for a backend whose memory cannot be put out. */
+    const struct tow_backend_away_ops *away;
     /* Telling of a kernel costs nothing, as no code is loaded for it: so of all, at once. */
     bool describes_all;
     void (*close)(struct tow_backend *backend); /* frees everything, also a half-open backend */

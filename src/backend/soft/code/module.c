@@ -283,7 +283,7 @@ static CUresult module_load(CUmodule *ret_module, const void *image, unsigned co
     }
     result = tow_soft_enter(&ctx);
     if (result != CUDA_SUCCESS) {
-        tow_mutex_lock(&tow_soft.lock);
+        tow_soft_enter_anyway();
         tow_soft_code_unref(code);
         return tow_soft_leave(result);
     }
@@ -543,7 +543,7 @@ static CUresult soft_cuLibraryLoadData(CUlibrary *ret_library, const void *code_
     if (result != CUDA_SUCCESS) {
         return result;
     }
-    tow_mutex_lock(&tow_soft.lock);
+    tow_soft_enter_anyway();
     struct tow_soft_library *library = calloc(1, sizeof *library);
     struct tow_soft_kernel **kernels = calloc(code->kernel_count + 1, sizeof *kernels);
     if (library == NULL || kernels == NULL ||

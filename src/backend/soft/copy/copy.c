@@ -385,7 +385,7 @@ static CUresult soft_cuMemcpyAsync(CUdeviceptr dst, CUdeviceptr src, size_t Byte
 
 static CUresult contexts_ok(CUcontext a, CUcontext b)
 {
-    tow_mutex_lock(&tow_soft.lock);
+    tow_soft_enter_anyway();
     bool ok = tow_soft_lookup(TOW_SOFT_CTX, TOW_SOFT_HANDLE(a)) != NULL &&
               tow_soft_lookup(TOW_SOFT_CTX, TOW_SOFT_HANDLE(b)) != NULL;
     return tow_soft_leave(ok ? CUDA_SUCCESS : CUDA_ERROR_INVALID_CONTEXT);

@@ -3,6 +3,7 @@
 #ifndef TOW_SOFT_ENTRY_ENTRY_H
 #define TOW_SOFT_ENTRY_ENTRY_H
 
+#include "backend/backend.h"
 #include "backend/soft/ground/hooks.h"
 #include "gen/cuda_types.h"
 
@@ -13,6 +14,7 @@
  * take them for a C string. */
 void tow_soft_uuid_make(unsigned ordinal, CUuuid *ret_uuid);
 extern const struct tow_soft_hooks tow_soft_hooks;
+extern const struct tow_backend_away_ops tow_soft_away_ops;
 void tow_soft_greens_free(void);
 
 #endif

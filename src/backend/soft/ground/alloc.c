@@ -458,6 +458,63 @@ CUresult tow_soft_graph_va_commit(struct tow_soft_graph_va *va)
     return CUDA_SUCCESS;
 }
 
+/* ---- all of it ---- */
+
+/* Of those that have pages of their own: blocks and addresses of graphs come apart. */
+static bool has_pages(const struct tow_soft_alloc *alloc)
+{
+    switch (alloc->kind) {
+    case TOW_SOFT_MEM_DEVICE:
+    case TOW_SOFT_MEM_GLOBAL:
+    case TOW_SOFT_MEM_POOL:
+    case TOW_SOFT_MEM_ARRAY:
+        return alloc->block == NULL && !alloc->in_file;
+    default:
+        return false;
+    }
+}
+
+static void visit_pages(tow_soft_area_fn *visit, void *user, int device, uint64_t base,
+                        uint64_t size)
+{
+    const struct tow_soft_area area = {.device = device, .base = base, .size = size, .fd = -1};
+    visit(user, &area);
+}
+
+static void visit_heap(tow_soft_area_fn *visit, void *user, const struct tow_soft_ctx *ctx)
+{
+    if (ctx != NULL && ctx->heap_base != 0) {
+        visit_pages(visit, user, ctx->device->ordinal, ctx->heap_base, ctx->heap_size);
+    }
+}
+
+void tow_soft_pages_each(tow_soft_area_fn *visit, void *user)
+{
+    struct tow_soft_entry entry = {.low = 0};
+    for (unsigned i = 0; i < tow_soft.device_count; i++) {
+        visit_heap(visit, user, tow_soft.devices[i].primary);
+        for (const struct tow_soft_block *b = tow_soft.devices[i].blocks; b != NULL; b = b->next) {
+            if (b->counted) {
+                visit_pages(visit, user, (int)i, b->base, TOW_SOFT_BLOCK);
+            }
+        }
+    }
+    for (const struct tow_soft_ctx *ctx = tow_soft.contexts; ctx != NULL; ctx = ctx->next) {
+        visit_heap(visit, user, ctx);
+    }
+    for (const struct tow_soft_graph_va *va = graph_vas; va != NULL; va = va->next) {
+        if (va->committed) {
+            visit_pages(visit, user, va->device, va->base, va->size);
+        }
+    }
+    for (uint64_t at = 0; tow_soft_index_next(at, &entry); at = entry.low + 1) {
+        const struct tow_soft_alloc *alloc = entry.alloc;
+        if (alloc != NULL && has_pages(alloc)) {
+            visit_pages(visit, user, alloc->device, alloc->base - alloc->lead, alloc->reserved);
+        }
+    }
+}
+
 /* ---- device malloc
  * ------------------------------------------------------------------------------- */
 

@@ -34,7 +34,8 @@ struct tow_soft_alloc {
     uint32_t accessed_by;           /* devices, by cuMemAdvise; bit 31: the host */
     struct tow_soft_block *block;   /* borrowed; NULL for memory with pages of its own */
     struct tow_soft_pool *pool;     /* borrowed; for POOL */
-    uint64_t file_offset;           /* for POOL, where the pool is a file: where in it */
+    bool in_file;                   /* for POOL: its pages are part of the pool's file */
+    uint64_t file_offset;           /* in_file: where in it */
     bool imported;                  /* another worker's, which counts it */
     struct tow_soft_memory *memory; /* counted; for VMM */
     struct tow_soft_graph_va
@@ -66,6 +67,17 @@ void tow_soft_retire(void (*run)(void *object, uint64_t a, uint64_t b), void *ob
                      uint64_t b);
 /* Runs what has become due: the op that runs longest began at `oldest`; UINT64_MAX if none runs. */
 void tow_soft_retire_poll(uint64_t oldest);
+/* Memory of a GPU that counts there: pages at an address or, with a descriptor, a part of a memory
+ * file. */
+struct tow_soft_area {
+    int device;
+    uint64_t base, size;
+    int fd; /* borrowed; -1: none, then `base` is an address; else it is an offset */
+};
+typedef void tow_soft_area_fn(void *user, const struct tow_soft_area *area);
+/* Calls `visit` for all that is no file. */
+void tow_soft_pages_each(tow_soft_area_fn *visit, void *user);
+
 /* Device malloc and free; unlocked. */
 uint64_t tow_soft_heap_alloc(struct tow_soft_ctx *ctx, uint64_t bytes);
 int tow_soft_heap_free(struct tow_soft_ctx *ctx, uint64_t address);

@@ -67,6 +67,8 @@ struct tow_soft_ctx {
 void tow_soft_hold(void);
 void tow_soft_let_go(void);
 CUresult tow_soft_enter(struct tow_soft_ctx **ret_ctx);
+/* Locked, whatever the state: for calls that leave with tow_soft_leave. */
+void tow_soft_enter_anyway(void);
 /* Locked and initialised, whatever the current context. */
 CUresult tow_soft_enter_any(void);
 CUresult tow_soft_leave(CUresult result);

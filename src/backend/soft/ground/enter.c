@@ -64,12 +64,18 @@ void tow_soft_let_go(void)
     }
 }
 
-CUresult tow_soft_enter_any(void)
+void tow_soft_enter_anyway(void)
 {
     tow_mutex_lock(&tow_soft.lock);
-    while (tow_soft.held) {
+    while (tow_soft.held || tow_soft.away) {
         tow_mutex_wait(&tow_soft.lock, &tow_soft.changed);
     }
+    tow_soft.inside++;
+}
+
+CUresult tow_soft_enter_any(void)
+{
+    tow_soft_enter_anyway();
     if (!tow_soft.initialised) {
         return tow_soft_leave(CUDA_ERROR_NOT_INITIALIZED);
     }
@@ -78,6 +84,9 @@ CUresult tow_soft_enter_any(void)
 
 CUresult tow_soft_leave(CUresult result)
 {
+    if (--tow_soft.inside == 0 && tow_soft.awaited) {
+        pthread_cond_broadcast(&tow_soft.changed);
+    }
     tow_mutex_unlock(&tow_soft.lock);
     return result;
 }

@@ -119,6 +119,18 @@ static void index_unpack(struct packed *from, struct tow_soft_entry *ret_entry)
     ret_entry->alloc = GET(from->alloc);
 }
 
+bool tow_soft_index_next(uint64_t from, struct tow_soft_entry *ret_entry)
+{
+    tow_mutex_lock(&map.lock);
+    uint64_t at = from > 0 ? upper_bound(from - 1, GET(map.count)) : 0;
+    bool found = at < GET(map.count);
+    if (found) {
+        index_unpack(&map.entries[at], ret_entry);
+    }
+    tow_mutex_unlock(&map.lock);
+    return found;
+}
+
 bool tow_soft_index_remove(uint64_t low, struct tow_soft_entry *ret_entry)
 {
     write_begin();

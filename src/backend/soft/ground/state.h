@@ -63,6 +63,9 @@ struct tow_soft {
     unsigned tokens; /* wake-ups that idle runners have not taken yet; never more than are idle */
     bool stopping, polls; /* polls: a stream waits for a value in memory */
     bool strict, held;    /* see tow_soft_hold */
+    bool away;            /* device memory is put out: who enters waits */
+    bool awaited;         /* somebody waits until nothing runs and nobody is inside */
+    unsigned inside;      /* calls that have entered and not left; they may be asleep */
     struct tow_soft_retired *retired;
     uint64_t arena_base, arena_size;
     /* Set by the server before the first launch. */

@@ -369,6 +369,11 @@ static CUresult soft_cuIpcCloseMemHandle(CUdeviceptr dptr)
     return tow_soft_leave(CUDA_SUCCESS);
 }
 
+bool tow_soft_ipc_shared(void)
+{
+    return exports != NULL || openings != NULL;
+}
+
 void tow_soft_ipc_fini(void)
 {
     while (exports != NULL) {

@@ -3,6 +3,7 @@
 #ifndef TOW_BACKEND_SOFT_IPC_H
 #define TOW_BACKEND_SOFT_IPC_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "backend/backend.h"
@@ -17,6 +18,8 @@ int tow_soft_ipc_fetch(const struct tow_backend_token *token, uint64_t size);
 
 /* Pages that begin at `base` are given back: they are shared no more. */
 void tow_soft_ipc_forget(uint64_t base);
+/* Whether other processes have memory of this one by cuIpc, or it theirs. With the lock. */
+bool tow_soft_ipc_shared(void);
 void tow_soft_ipc_fini(void);
 
 #endif

@@ -56,6 +56,7 @@ struct tow_soft_pool {
     struct tow_soft_file file;
     struct tow_soft_space parts; /* free ones of the file */
     bool imported;               /* nothing can be allocated */
+    bool given;                  /* others may have its file */
 };
 
 static struct tow_soft_pool *pools; /* all of them; guarded by tow_soft.lock */
@@ -442,6 +443,33 @@ static CUresult soft_cuMemPoolGetAccess(CUmemAccess_flags *flags, CUmemoryPool h
     return tow_soft_leave(CUDA_SUCCESS);
 }
 
+/* ---- all of it ---- */
+
+bool tow_soft_pools_shared(void)
+{
+    for (const struct tow_soft_pool *pool = pools; pool != NULL; pool = pool->next) {
+        if (pool->imported || pool->given) {
+            return true;
+        }
+    }
+    return false;
+}
+
+void tow_soft_pool_files_each(tow_soft_area_fn *visit, void *user)
+{
+    struct tow_soft_entry entry = {.low = 0};
+    for (uint64_t at = 0; tow_soft_index_next(at, &entry); at = entry.low + 1) {
+        const struct tow_soft_alloc *alloc = entry.alloc;
+        if (alloc != NULL && alloc->in_file && !alloc->imported) {
+            const struct tow_soft_area area = {.device = alloc->device,
+                                               .base = alloc->file_offset,
+                                               .size = alloc->reserved,
+                                               .fd = alloc->pool->fd};
+            visit(user, &area);
+        }
+    }
+}
+
 /* ---- stream-ordered allocation
  * ----------------------------------------------------------------------------- */
 
@@ -462,6 +490,7 @@ static CUresult part_map(struct tow_soft_ctx *ctx, struct tow_soft_pool *pool, u
                                      .kind = TOW_SOFT_MEM_POOL,
                                      .ctx = ctx,
                                      .device = pool->device,
+                                     .in_file = true,
                                      .file_offset = offset,
                                      .imported = pool->imported};
     if (tow_soft_arena_commit(base, reserved, pool->fd, offset) != 0 ||
@@ -660,6 +689,7 @@ static CUresult soft_cuMemPoolExportToShareableHandle(void *handle_out, CUmemory
     }
     if (result == CUDA_SUCCESS) {
         result = tow_soft_file_give(pool->fd, handle_out);
+        pool->given |= result == CUDA_SUCCESS;
     }
     return tow_soft_leave(result);
 }

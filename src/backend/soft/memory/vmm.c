@@ -27,6 +27,7 @@ struct tow_soft_memory {
     unsigned handles;
     int fd;
     bool imported; /* counted where it was made */
+    bool given;    /* others may have its file */
     uint64_t size;
     CUmemAllocationProp prop;
     int device;
@@ -503,6 +504,7 @@ static CUresult soft_cuMemExportToShareableHandle(void *shareableHandle,
     }
     if (result == CUDA_SUCCESS) {
         result = tow_soft_file_give(memory->fd, shareableHandle);
+        memory->given |= result == CUDA_SUCCESS;
     }
     return tow_soft_leave(result);
 }
@@ -529,6 +531,25 @@ static CUresult soft_cuMemImportFromShareableHandle(CUmemGenericAllocationHandle
         result = memory_add(fcntl(fd, F_DUPFD_CLOEXEC, 0), file.size, &prop, true, handle);
     }
     return tow_soft_leave(result);
+}
+
+bool tow_soft_memories_shared(void)
+{
+    for (const struct tow_soft_memory *memory = memories; memory != NULL; memory = memory->next) {
+        if (memory->imported || memory->given) {
+            return true;
+        }
+    }
+    return false;
+}
+
+void tow_soft_memories_each(tow_soft_area_fn *visit, void *user)
+{
+    for (const struct tow_soft_memory *memory = memories; memory != NULL; memory = memory->next) {
+        const struct tow_soft_area area = {
+            .device = memory->device, .base = 0, .size = memory->size, .fd = memory->fd};
+        visit(user, &area);
+    }
 }
 
 void tow_soft_fill_vmm(struct tow_driver *driver)
