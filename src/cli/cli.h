@@ -40,6 +40,8 @@ extern const struct tow_command tow_command_devices;
 extern const struct tow_command tow_command_status;
 extern const struct tow_command tow_command_top;
 extern const struct tow_command tow_command_end;
+extern const struct tow_command tow_command_suspend;
+extern const struct tow_command tow_command_resume;
 extern const struct tow_command tow_command_usage;
 extern const struct tow_command tow_command_trust;
 extern const struct tow_command tow_command_cdi;
@@ -118,6 +120,21 @@ bool tow_choose_to_ask(const struct tow_command *command, const char *flag,
 
 /* Orders a server to end a session; -Exxx with a sentence. */
 int tow_end_session(const char *address, uint64_t session, char *why, size_t why_size);
+
+/* The same for any order that names a session; `name` is the order's, as the report has it. */
+int tow_order_session(const char *address, const char *name, const struct tow_status *order,
+                      int64_t limit_ns, char *why, size_t why_size);
+
+/* The whole of a subcommand that gives such an order. */
+enum { TOW_ORDER_SECONDS_MAX = 3600 };
+struct tow_order {
+    const struct tow_command *command; /* its name is the order's, too */
+    uint32_t topic;                    /* TOW_STATUS_END ... */
+    uint64_t seconds;                  /* of --limit, where it has that and nobody says */
+    int64_t limit_ns;                  /* how long the answer may take beside these */
+    const char *done;                  /* "ends": what it says of the server */
+};
+int tow_order_main(struct tow_order *order, int argc, char **argv);
 
 /* The whole of a subcommand that asks servers: takes -s, --json and --watch (tow_ask_flags), gets
  * each server's report within 5 s, prints it or has it shown. The exit code. */

@@ -137,6 +137,12 @@ static void status_show(const char *address, const struct tow_json_doc *doc, uns
                tow_cli_age(tow_json_number(doc, session, "age_s"), age),
                status_use(doc, limits, "session-threads", false, threads),
                status_use(doc, limits, "session-memory", true, use));
+        if (tow_json_member(doc, session, "suspended_s") != NULL) {
+            printf("%8s  suspended for %s: %s; %s are kept for it\n", "",
+                   tow_cli_age(tow_json_number(doc, session, "suspended_s"), age),
+                   tow_json_text(doc, session, "suspended_by"),
+                   tow_cli_bytes(tow_json_number(doc, session, "saved"), memory));
+        }
         if (tow_json_member(doc, session, "detached_s") != NULL) {
             printf("%8s  detached for %s: its connection was cut, and its program may come "
                    "again\n",

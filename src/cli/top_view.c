@@ -119,9 +119,9 @@ static void view_session(const struct tow_json_doc *doc, const struct tow_json_v
     session->out_rate = view_rate(session->out, before->out, span);
     const char *state = tow_json_text(doc, from, "state");
     view_text(session->state, sizeof session->state,
-              state[0] != '\0'          ? state
-              : session->calls_rate > 0 ? "running"
-                                        : "idle");
+              state[0] != '\0' && strcmp(state, "running") != 0 ? state
+              : session->calls_rate > 0                         ? "running"
+                                                                : "idle");
 }
 
 static int view_sessions(const struct tow_json_doc *doc, struct tow_top_server *server,

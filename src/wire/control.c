@@ -789,8 +789,11 @@ int tow_status_encode(const struct tow_status *status, void *at, size_t size, ui
     struct tow_enc enc = tow_frame_begin(at, control_bounded(size));
     tow_enc_u32(&enc, TOW_MAGIC);
     tow_enc_u32(&enc, status->topics);
-    if ((status->topics & TOW_STATUS_END) != 0) {
+    if ((status->topics & TOW_STATUS_OF_SESSION) != 0) {
         tow_enc_u64(&enc, status->session);
+    }
+    if ((status->topics & TOW_STATUS_SUSPEND) != 0) {
+        tow_enc_u32(&enc, status->limit_ms);
     }
     return control_finish(&enc, at, TOW_CONTROL_STATUS, ret_length);
 }
@@ -800,8 +803,11 @@ int tow_status_decode(const void *at, const struct tow_frame *frame, struct tow_
     struct tow_dec dec = tow_frame_body(at, frame);
     uint32_t magic = tow_dec_u32(&dec);
     struct tow_status status = {.topics = tow_dec_u32(&dec)};
-    if ((status.topics & TOW_STATUS_END) != 0) {
+    if ((status.topics & TOW_STATUS_OF_SESSION) != 0) {
         status.session = tow_dec_u64(&dec);
+    }
+    if ((status.topics & TOW_STATUS_SUSPEND) != 0) {
+        status.limit_ms = tow_dec_u32(&dec);
     }
     if (dec.bad || frame->kind != TOW_CONTROL_STATUS || magic != TOW_MAGIC) {
         return -EPROTO;

@@ -404,11 +404,17 @@ enum {
     TOW_STATUS_END = 4,    /* end a session: "end" is its number */
     TOW_STATUS_DRAIN = 8,  /* serve no new programs: "drain" is how many sessions there are */
     TOW_STATUS_LOGIN = 16, /* whoever asks answers a CHALLENGE */
+    /* Orders, too; the report comes when it is done. */
+    TOW_STATUS_SUSPEND = 32, /* put the session's GPU memory out: "suspend" is its number */
+    TOW_STATUS_RESUME = 64,  /* take it in again: "resume" is its number */
 };
 
+#define TOW_STATUS_OF_SESSION (TOW_STATUS_END | TOW_STATUS_SUSPEND | TOW_STATUS_RESUME)
+
 struct tow_status {
-    uint32_t topics;  /* 0: everything; else TOW_STATUS_...; unknown bits are ignored */
-    uint64_t session; /* with TOW_STATUS_END, and only then it travels */
+    uint32_t topics;   /* 0: everything; else TOW_STATUS_...; unknown bits are ignored */
+    uint64_t session;  /* with TOW_STATUS_OF_SESSION, and only then it travels */
+    uint32_t limit_ms; /* with TOW_STATUS_SUSPEND alone: how long what runs may take to end */
 };
 
 int tow_status_encode(const struct tow_status *status, void *at, size_t size, uint32_t *ret_length);

@@ -17,7 +17,7 @@ enum { PEERS = 40, CLAIMS_MAX = 600 };
 
 /* One program of the simulation, from its coming to its end. */
 struct program {
-    bool here, runs, ending;
+    bool here, runs, ending, suspended;
     int peer;
     const char *class;
     struct tow_wish wish;
@@ -88,6 +88,7 @@ static struct tows_claim claim_of(struct program *program)
         .claimant = &claimants[program->peer],
         .runs = program->runs,
         .ending = program->ending,
+        .suspended = program->suspended,
         .exclusive = program->limits.exclusive,
         .forbidden = program->limits.forbidden,
         .gpu_memory = program->limits.gpu_memory,
@@ -402,6 +403,81 @@ static void nobody_has_it_alone_who_may_not(void **state)
     assert_waits(behind, 1, 1, TOW_WAIT_EXCLUSIVE);
 }
 
+/* ---- suspended ones ---- */
+
+static enum tow_wait_for returns(int program)
+{
+    struct tows_claim claims[CLAIMS_MAX], back = {0};
+    unsigned count = 0;
+    for (int i = 0; i < program_count; i++) {
+        if (programs[i].here) {
+            claims[count] = claim_of(&programs[i]);
+            back = i == program ? claims[count] : back;
+            count++;
+        }
+    }
+    enum tow_wait_for wait_for = tows_admission_return(&by, claims, count, &back);
+    programs[program].suspended = wait_for != TOW_WAIT_NOT;
+    return wait_for;
+}
+
+static void what_a_suspended_one_was_promised_is_free(void **state)
+{
+    (void)state;
+    begin("overcommit = no\ngpu-memory = 12G\n");
+    by.card = 16 * GIB;
+    by.context = GIB;
+    int one = comes_plainly(0, ""), two = comes_plainly(1, "");
+    decide();
+    assert_waits(two, 1, 1, TOW_WAIT_MEMORY);
+    programs[one].suspended = true;
+    decide();
+    assert_runs(two);
+    assert_int_equal(returns(one), TOW_WAIT_MEMORY);
+    programs[two].suspended = true;
+    assert_int_equal(returns(one), TOW_WAIT_NOT);
+    assert_int_equal(returns(two), TOW_WAIT_MEMORY);
+    leaves(one);
+    assert_int_equal(returns(two), TOW_WAIT_NOT);
+}
+
+static void a_suspended_one_has_nothing_for_itself_alone(void **state)
+{
+    (void)state;
+    begin("exclusive = may\n");
+    struct tow_wish alone = {.exclusive = 1};
+    int one = comes(0, "", alone);
+    decide();
+    programs[one].suspended = true;
+    int two = comes_plainly(1, "");
+    decide();
+    assert_runs(two);
+    assert_int_equal(returns(one), TOW_WAIT_ALONE);
+    programs[two].suspended = true;
+    int three = comes(2, "", alone);
+    decide();
+    assert_runs(three);
+    assert_int_equal(returns(one), TOW_WAIT_EXCLUSIVE);
+    assert_int_equal(returns(two), TOW_WAIT_EXCLUSIVE);
+    leaves(three);
+    assert_int_equal(returns(two), TOW_WAIT_NOT);
+}
+
+static void a_suspended_one_keeps_its_place_whatever_its_lease(void **state)
+{
+    (void)state;
+    begin("max-sessions = 2\nlease = 60\n");
+    int one = comes_plainly(0, ""), two = comes_plainly(1, "");
+    decide();
+    programs[one].suspended = true;
+    now_s += 100;
+    int three = comes_plainly(2, "");
+    decide();
+    assert_waits(three, 1, 1, TOW_WAIT_SERVER);
+    assert_int_equal(programs[one].claim.verdict, TOW_VERDICT_RUNS);
+    assert_int_equal(programs[two].claim.verdict, TOW_VERDICT_GIVES_WAY);
+}
+
 /* ---- leases ---- */
 
 static void a_lease_ends_when_somebody_waits(void **state)
@@ -589,6 +665,9 @@ int main(void)
         cmocka_unit_test(whoever_is_alone_starts_whatever_it_wants),
         cmocka_unit_test(the_gpu_alone_is_waited_for_and_kept),
         cmocka_unit_test(nobody_has_it_alone_who_may_not),
+        cmocka_unit_test(what_a_suspended_one_was_promised_is_free),
+        cmocka_unit_test(a_suspended_one_has_nothing_for_itself_alone),
+        cmocka_unit_test(a_suspended_one_keeps_its_place_whatever_its_lease),
         cmocka_unit_test(a_lease_ends_when_somebody_waits),
         cmocka_unit_test(a_lease_of_the_gpu_alone_ends_too),
         cmocka_unit_test(who_does_not_wait_is_refused_at_once),

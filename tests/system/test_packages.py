@@ -165,7 +165,7 @@ def completions_know_values_and_where_the_program_begins():
         ("doctor", "-"): ["--json", "--server", "-s"],
         ("bench", "--plot", ""): ["!files"],
         ("version", ""): ["--json"],
-        ("help", "ver"): ["run", "devices", "status", "top", "doctor", "usage", "end", "trust", "cdi", "bench", "stats", "version", "help"],
+        ("help", "ver"): ["run", "devices", "status", "top", "doctor", "usage", "end", "suspend", "resume", "trust", "cdi", "bench", "stats", "version", "help"],
         ("there-is-none", ""): [],
     }.items():
         t.equal(offered(t.TOWLINE, *words), wanted, f"after {words}")

@@ -77,6 +77,9 @@ static const struct option_entry entries[] = {
      "cores: the second half of the first's, the third a third (1)."},
     {"soft-strict", 0, KIND_COUNT, FOR_WORKER, AT(soft_strict), 1, "0|1",
      "1: they make callers wait wherever NVIDIA's driver may; for tests (0)."},
+    {"soft-suspend", 0, KIND_COUNT, FOR_WORKER, AT(soft_suspend), 1000000, "N",
+     "Their memory is put out and taken in again in front of every N-th command, as by towline\n"
+     "suspend and resume; for tests (0: never)."},
     {"idle-workers", 0, KIND_COUNT, 0, AT(idle_workers), 64, "N",
      "Workers kept ready, so that a program starts faster (1). On a real GPU each\n"
      "holds some hundred MiB of its memory."},

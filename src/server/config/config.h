@@ -58,6 +58,7 @@ struct tows_config {
     uint64_t soft_threads;    /* 0: all cores */
     uint64_t soft_fair;       /* 1: peers share the cores, see usage.c */
     uint64_t soft_strict;     /* 1: waits where NVIDIA's driver may */
+    uint64_t soft_suspend;    /* suspended in front of every such command, for tests; 0: never */
     uint64_t idle_workers;
     uint64_t max_sessions;
     uint64_t sessions_per_peer;      /* 0: three quarters of them */

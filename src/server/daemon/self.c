@@ -70,6 +70,7 @@ static void *self_serve(void *arg)
         .id = 1,
         .code_cache = code_cache[0] == '\0' ? NULL : code_cache,
         .code_cache_max = self->config.code_cache,
+        .suspend_every = self->config.soft_suspend,
         .in_process = true,
         .exports = &export_ops,
     };

@@ -374,6 +374,11 @@ static void look_at_resume(struct tows_pending_conn *conn, const uint8_t *bytes,
     ask_for_proof(conn, frame->length);
 }
 
+void tows_pending_conn_await(struct tows_pending_conn *conn, int64_t until_ns)
+{
+    conn->deadline_ns = conn->until_ns = until_ns;
+}
+
 /* Looks at a whole first frame. Returns false while bytes are missing. */
 static bool look_at_frame(struct tows_pending_conn *conn, const uint8_t *bytes, size_t n)
 {
@@ -391,8 +396,9 @@ static bool look_at_frame(struct tows_pending_conn *conn, const uint8_t *bytes, 
         }
         conn->at_hand = (status.topics & TOW_STATUS_AT_HAND) != 0;
         conn->present = (status.topics & TOW_STATUS_PRESENT) != 0;
-        conn->orders = status.topics & (TOW_STATUS_END | TOW_STATUS_DRAIN);
+        conn->orders = status.topics & (TOW_STATUS_OF_SESSION | TOW_STATUS_DRAIN);
         conn->session = status.session;
+        conn->limit_ms = status.limit_ms;
         move_on(conn, TOW_CONN_ASKED, ANSWER_NS);
         return true;
     }

@@ -85,11 +85,12 @@ struct tows_pending_conn {
     uint64_t left;                /* admitted without a quota: what the GPUs have for it; 0: all */
     struct tows_place place;      /* PROGRAM, not admitted: in line; place 0: it is not */
     int64_t told_ns;              /* when it was last told to be patient */
-    uint64_t session;             /* LANE, `resumes`: whose it is; ASKED: which is to end */
+    uint64_t session;             /* LANE, `resumes`: whose it is; ASKED: which an order is for */
     uint64_t ticket;              /* ASKED: the numbers it waits for; 0: not asked for yet */
     bool at_hand;                 /* ASKED: it waits for none */
     bool present;                 /* ASKED: it wants to know no more than that we are there */
-    uint32_t orders;              /* ASKED: TOW_STATUS_END, TOW_STATUS_DRAIN */
+    uint32_t orders;              /* ASKED: TOW_STATUS_END, TOW_STATUS_DRAIN ... */
+    uint32_t limit_ms;            /* ASKED: of TOW_STATUS_SUSPEND */
     struct tow_buf out;
     size_t sent;
 };
@@ -139,6 +140,8 @@ void tows_pending_conn_queue(struct tows_pending_conn *conn, struct tows_place p
 void tows_pending_conn_grant(struct tows_pending_conn *conn, const struct tow_grant *grant);
 /* Queues REFUSE with the sentence. */
 void tows_pending_conn_refuse(struct tows_pending_conn *conn, uint32_t code, const char *sentence);
+/* An order takes long: its answer is waited for until then. */
+void tows_pending_conn_await(struct tows_pending_conn *conn, int64_t until_ns);
 /* Queues REPORT with the JSON. */
 void tows_pending_conn_report(struct tows_pending_conn *conn, const char *json, size_t size);
 

@@ -2,6 +2,7 @@
 /* Answers to connections that want no session: reports, and orders to end or drain. */
 #include "server/listener/answer.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <unistd.h>
 
@@ -13,6 +14,8 @@
 
 enum {
     STATUS_MAX = 1 << 20,
+    LIMIT_S = 3600,   /* how long what runs may take to end, at most */
+    ORDER_S = 600,    /* how long a session's memory may take on its way */
     NUMBERS_MS = 200, /* how long a report may wait for new numbers of the GPUs */
 };
 
@@ -36,31 +39,123 @@ static bool answer_to_ruler(const struct tows_server *server, const struct tows_
            tows_web_host_is_ruled_by(&server->config, conn);
 }
 
-/* Ends a session for whoever may. Nobody learns which numbers others have. */
-static void answer_end(struct tows_server *server, struct tows_pending_conn *conn)
+static const char *order_name(const struct tows_pending_conn *conn)
+{
+    return (conn->orders & TOW_STATUS_END) != 0       ? "end"
+           : (conn->orders & TOW_STATUS_SUSPEND) != 0 ? "suspend"
+                                                      : "resume";
+}
+
+/* The session that an order is for, for whoever may give it; else it is refused. Nobody learns
+ * which numbers others have. */
+static struct tows_worker *answer_find(struct tows_server *server, struct tows_pending_conn *conn)
 {
     struct tows_worker *worker = tows_worker_pool_find(&server->pool, conn->session);
-    char text[TOW_WHO_TEXT_MAX], sentence[160];
+    const char *order = order_name(conn);
+    char sentence[200];
     if (!tows_who_is_user(&conn->who)) {
-        tows_pending_conn_refuse(conn, TOW_REFUSE_TOKEN,
-                                 "sessions are ended on its machine, through its unix socket; run "
-                                 "towline end there");
-        return;
+        snprintf(sentence, sizeof sentence,
+                 "sessions are %s%s on its machine, through its unix socket; run towline %s there",
+                 order, (conn->orders & TOW_STATUS_RESUME) != 0 ? "d" : "ed", order);
+        tows_pending_conn_refuse(conn, TOW_REFUSE_TOKEN, sentence);
+        return NULL;
     }
     if (worker == NULL || (!answer_to_ruler(server, conn) &&
                            !tows_who_may_end(&conn->who, &worker->who, server->owner))) {
         snprintf(sentence, sizeof sentence,
-                 "you have no session %llu; towline status shows those that you may end",
-                 (unsigned long long)conn->session);
+                 "you have no session %llu; towline status shows those that you may %s",
+                 (unsigned long long)conn->session, order);
         tows_pending_conn_refuse(conn, TOW_REFUSE_TOKEN, sentence);
+        return NULL;
+    }
+    return worker;
+}
+
+static void answer_done(struct tows_pending_conn *conn)
+{
+    char text[64];
+    int length = snprintf(text, sizeof text, "{\"%s\":%llu}", order_name(conn),
+                          (unsigned long long)conn->session);
+    tows_pending_conn_report(conn, text, (size_t)length);
+}
+
+static void answer_end(struct tows_server *server, struct tows_pending_conn *conn)
+{
+    struct tows_worker *worker = answer_find(server, conn);
+    char text[TOW_WHO_TEXT_MAX], sentence[160];
+    if (worker == NULL) {
         return;
     }
     snprintf(sentence, sizeof sentence, "%s asked for it (%s)", tows_who_text(&conn->who, text),
              conn->web ? "http" : "towline end");
     tows_worker_pool_dismiss(&server->pool, worker, sentence);
-    int length =
-        snprintf(sentence, sizeof sentence, "{\"end\":%llu}", (unsigned long long)conn->session);
-    tows_pending_conn_report(conn, sentence, (size_t)length);
+    answer_done(conn);
+}
+
+/* ---- orders that take long ---- */
+
+static void refuse_order(struct tows_pending_conn *conn, const char *why)
+{
+    char sentence[400];
+    snprintf(sentence, sizeof sentence, "session %llu is not %s%s: %s",
+             (unsigned long long)conn->session, order_name(conn),
+             (conn->orders & TOW_STATUS_RESUME) != 0 ? "d" : "ed", why);
+    tows_pending_conn_refuse(conn, TOW_REFUSE_FAILED, sentence);
+}
+
+static uint32_t limit_ms(const struct tows_pending_conn *conn)
+{
+    return conn->limit_ms < LIMIT_S * 1000 ? conn->limit_ms : LIMIT_S * 1000;
+}
+
+/* Tells the worker. -EALREADY: refused. */
+static int order_begin(struct tows_server *server, struct tows_pending_conn *conn,
+                       struct tows_worker *worker)
+{
+    bool out = (conn->orders & TOW_STATUS_SUSPEND) != 0, away = tows_suspend_is_away(worker);
+    char text[TOW_WHO_TEXT_MAX], by[TOW_WHO_TEXT_MAX + 64], why[256];
+    int error = -EALREADY;
+    snprintf(by, sizeof by, "%s asked for it (towline %s)", tows_who_text(&conn->who, text),
+             order_name(conn));
+    if (tows_suspend_moves(worker)) {
+        refuse_order(conn, "it is being suspended or resumed just now; try again");
+    } else if (out == away) {
+        refuse_order(conn, out ? "it is suspended already" : "it is not suspended");
+    } else if (!out &&
+               tows_queue_return(&server->queue, &server->config, &server->login.policy,
+                                 &server->pool, &server->door, worker, why, sizeof why) < 0) {
+        refuse_order(conn, why);
+    } else {
+        error =
+            out ? tows_suspend_begin(worker, by, limit_ms(conn)) : tows_suspend_return(worker, by);
+        if (error < 0) {
+            refuse_order(conn, error == -EPIPE ? "it is about to end"
+                                               : "its worker takes no orders just now; try again");
+        }
+    }
+    return error;
+}
+
+/* Whoever asked is answered when the worker has answered. */
+static void answer_order(struct tows_server *server, struct tows_pending_conn *conn)
+{
+    struct tows_worker *worker = tows_worker_pool_find(&server->pool, conn->session);
+    if (conn->ticket == 0) {
+        worker = answer_find(server, conn);
+        if (worker != NULL && order_begin(server, conn, worker) == 0) {
+            conn->ticket = worker->suspend.orders;
+            tows_pending_conn_await(
+                conn, tow_time_deadline(limit_ms(conn) * TOW_TIME_MS + ORDER_S * TOW_TIME_S));
+        }
+    } else if (worker == NULL) {
+        refuse_order(conn, "it has ended");
+    } else if (worker->suspend.orders == conn->ticket && tows_suspend_moves(worker)) {
+        return;
+    } else if (worker->suspend.orders == conn->ticket && worker->suspend.failed) {
+        refuse_order(conn, worker->suspend.why);
+    } else {
+        answer_done(conn);
+    }
 }
 
 static void answer_drain(struct tows_server *server, struct tows_pending_conn *conn)
@@ -121,6 +216,8 @@ void tows_answer(struct tows_server *server, struct tows_pending_conn *conn)
 {
     if ((conn->orders & TOW_STATUS_END) != 0) {
         answer_end(server, conn);
+    } else if ((conn->orders & (TOW_STATUS_SUSPEND | TOW_STATUS_RESUME)) != 0) {
+        answer_order(server, conn);
     } else if (conn->orders != 0) {
         answer_drain(server, conn);
     } else if (answer_has_numbers(server, conn)) {

@@ -2,6 +2,7 @@
 /* Makes claims of connections and workers, and carries out what was decided about them. */
 #include "server/listener/queue.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -90,6 +91,7 @@ static struct tows_claim claim_of_worker(const struct tows_queue *queue,
         .claimant = worker->limits.lease != 0 ? find_claimant(queue, door, &worker->who) : NULL,
         .runs = true,
         .ending = worker->end_ns != 0,
+        .suspended = tows_suspend_is_away(worker),
         .exclusive = worker->limits.exclusive,
         .gpu_memory = worker->limits.gpu_memory,
         .lease_s = worker->limits.lease,
@@ -210,6 +212,41 @@ void tows_queue_decide(struct tows_queue *queue, const struct tows_config *confi
             break;
         }
     }
+}
+
+static const char *explain_return(enum tow_wait_for wait_for)
+{
+    switch (wait_for) {
+    case TOW_WAIT_EXCLUSIVE:
+        return "another program has the GPU for itself alone (exclusive)";
+    case TOW_WAIT_ALONE:
+        return "it had the GPU for itself alone (exclusive), and other programs use it";
+    default:
+        return "the GPU's memory is promised to other programs (overcommit = no)";
+    }
+}
+
+int tows_queue_return(struct tows_queue *queue, const struct tows_config *config,
+                      const struct tows_policy *policy, struct tows_worker_pool *pool,
+                      struct tows_door *door, const struct tows_worker *worker, char *ret_why,
+                      size_t size)
+{
+    struct tows_admission by = describe_server(queue, config, pool);
+    int count = fill_claims(queue, config, policy, pool, door);
+    for (int i = 0; i < count; i++) {
+        if (queue->claims[i].owner == worker) {
+            enum tow_wait_for wait_for =
+                tows_admission_return(&by, queue->claims, (unsigned)count, &queue->claims[i]);
+            if (wait_for == TOW_WAIT_NOT) {
+                return 0;
+            }
+            snprintf(ret_why, size, "%s: try again when one has ended, or suspend one",
+                     explain_return(wait_for));
+            return -EAGAIN;
+        }
+    }
+    snprintf(ret_why, size, "the server is out of memory");
+    return -ENOMEM;
 }
 
 void tows_queue_fini(struct tows_queue *queue)

@@ -22,6 +22,11 @@ struct tows_queue {
 void tows_queue_decide(struct tows_queue *queue, const struct tows_config *config,
                        const struct tows_policy *policy, struct tows_worker_pool *pool,
                        struct tows_door *door);
+/* Whether a suspended session may have its memory again; else -EAGAIN with a sentence. */
+int tows_queue_return(struct tows_queue *queue, const struct tows_config *config,
+                      const struct tows_policy *policy, struct tows_worker_pool *pool,
+                      struct tows_door *door, const struct tows_worker *worker, char *ret_why,
+                      size_t size);
 void tows_queue_fini(struct tows_queue *queue);
 
 /* The limits of a program that was admitted. */

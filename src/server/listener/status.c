@@ -23,24 +23,42 @@ static void write_limit(struct tow_json *json, const char *name, uint64_t used, 
     tow_json_end(json);
 }
 
+/* A suspended session has none, and is charged nothing. */
+static uint64_t memory_here(const struct tows_worker *worker)
+{
+    return tows_suspend_is_away(worker) ? 0 : worker->stats->memory;
+}
+
+static uint64_t charged_here(const struct tows_worker *worker, unsigned device)
+{
+    return device >= TOW_STATS_GPUS_MAX || tows_suspend_is_away(worker)
+               ? 0
+               : worker->stats->charged[device];
+}
+
 /* What a session has of its quota of each GPU; GPUs behind the last that it uses are left out. */
-static void write_charged(struct tow_json *json, const struct tows_session_stats *stats)
+static void write_charged(struct tow_json *json, const struct tows_worker *worker)
 {
     unsigned count = TOW_STATS_GPUS_MAX;
-    while (count > 0 && stats->charged[count - 1] == 0) {
+    while (count > 0 && charged_here(worker, count - 1) == 0) {
         count--;
     }
     tow_json_array(json, "charged");
     for (unsigned i = 0; i < count; i++) {
-        tow_json_u64(json, NULL, stats->charged[i]);
+        tow_json_u64(json, NULL, charged_here(worker, i));
     }
     tow_json_end(json);
 }
 
-static uint64_t charged_here(const struct tows_session_stats *stats)
+static void write_suspended(struct tow_json *json, const struct tows_worker *worker)
 {
-    int device = stats->device;
-    return device >= 0 && device < TOW_STATS_GPUS_MAX ? stats->charged[device] : 0;
+    if (worker->suspend.phase == TOW_SUSPENSION_AWAY ||
+        worker->suspend.phase == TOW_SUSPENSION_ENDS) {
+        tow_json_f64(json, "suspended_s", seconds_since(worker->suspend.since_ns));
+        tow_json_str(json, "suspended_by", worker->suspend.by);
+        tow_json_u64(json, "saved", worker->stats->saved);
+    }
+    tow_json_u64(json, "suspends", worker->stats->suspends);
 }
 
 static void write_session(struct tow_json *json, const struct tows_worker *worker,
@@ -61,7 +79,8 @@ static void write_session(struct tow_json *json, const struct tows_worker *worke
     tow_json_str(json, "tenant", tows_who_text(&worker->who, tenant));
     tow_json_str(json, "class", worker->who.class);
     tow_json_i64(json, "gpu", stats->device);
-    tow_json_u64(json, "memory", stats->memory);
+    tow_json_str(json, "state", stats->detached_ns != 0 ? "detached" : tows_suspend_text(worker));
+    tow_json_u64(json, "memory", memory_here(worker));
     if (stats->used_count != 0) {
         tow_json_array(json, "used");
         for (unsigned i = 0; i < stats->used_count && i < TOW_STATS_GPUS_MAX; i++) {
@@ -70,7 +89,7 @@ static void write_session(struct tow_json *json, const struct tows_worker *worke
         tow_json_end(json);
     }
     if (limits->gpu_memory != 0) {
-        write_charged(json, stats);
+        write_charged(json, worker);
     }
     tow_json_u64(json, "calls", stats->calls);
     tow_json_u64(json, "replies", stats->replies);
@@ -81,11 +100,13 @@ static void write_session(struct tow_json *json, const struct tows_worker *worke
     if (detached_ns != 0) {
         tow_json_f64(json, "detached_s", seconds_since(detached_ns));
     }
+    write_suspended(json, worker);
     tow_json_i64(json, "worker_pid", worker->pid);
     tow_json_i64(json, "nice", worker->usage.nice);
     tow_json_object(json, "limits");
     if (limits->gpu_memory != 0) {
-        write_limit(json, "gpu-memory", charged_here(stats), limits->gpu_memory);
+        write_limit(json, "gpu-memory", charged_here(worker, (unsigned)stats->device),
+                    limits->gpu_memory);
     }
     write_limit(json, "session-memory", worker->usage.host, limits->session_memory);
     write_limit(json, "session-idle", tows_usage_idle(worker), limits->session_idle);
@@ -119,7 +140,7 @@ static void write_others(struct tow_json *json, const struct tows_status_source 
             held[i] += stats->used[i];
         }
         if (used == 0 && device >= 0 && device < TOW_STATS_GPUS_MAX) {
-            held[device] += stats->memory;
+            held[device] += memory_here(worker);
             used = (unsigned)device + 1;
         }
         count = used > count ? used : count;
@@ -145,7 +166,7 @@ static uint64_t charged_to(const struct tows_status_source *source)
     for (const struct tows_worker *worker = source->pool->workers; worker != NULL;
          worker = worker->next) {
         for (unsigned i = 0; i < TOW_STATS_GPUS_MAX; i++) {
-            uint64_t charged = worker->stats->charged[i];
+            uint64_t charged = charged_here(worker, i);
             most = worker->state == TOW_WORKER_BUSY && charged > most &&
                            tows_who_same(&source->who, &worker->who)
                        ? charged
@@ -194,6 +215,7 @@ static void write_totals(struct tow_json *json, const struct tows_worker_pool *p
     tow_json_u64(json, "replies", totals.replies);
     tow_json_u64(json, "bytes_in", totals.bytes_in);
     tow_json_u64(json, "bytes_out", totals.bytes_out);
+    tow_json_u64(json, "suspends", totals.suspends);
     tow_json_end(json);
 }
 

@@ -12,6 +12,7 @@
 struct tally {
     const struct tows_admission *by;
     uint64_t sessions; /* that run, or start */
+    uint64_t away;     /* of these, sessions that are suspended */
     uint64_t promised; /* memory of each GPU */
     unsigned of_class[TOW_CONFIG_CLASSES_MAX + 1];
     const struct tows_policy_class *classes[TOW_CONFIG_CLASSES_MAX + 1];
@@ -61,7 +62,7 @@ static unsigned *count_class(struct tally *tally, const struct tows_policy_class
 static uint64_t memory_left(const struct tally *tally)
 {
     const struct tows_admission *by = tally->by;
-    uint64_t used = tally->promised + (tally->sessions + 1) * by->context;
+    uint64_t used = tally->promised + (tally->sessions - tally->away + 1) * by->context;
     /* One of those that are ready is its own. */
     used += by->ready > 1 ? (by->ready - 1) * by->context : 0;
     return by->card > used ? by->card - used : 0;
@@ -75,8 +76,12 @@ static bool counts_memory(const struct tally *tally)
 static void take_part(struct tally *tally, const struct tows_claim *claim)
 {
     tally->sessions++;
-    tally->promised += claim->gpu_memory;
     ++*count_class(tally, claim->class);
+    if (claim->suspended) {
+        tally->away++;
+        return;
+    }
+    tally->promised += claim->gpu_memory;
     tally->leased |= claim->exclusive;
 }
 
@@ -88,6 +93,22 @@ static uint64_t most_of_class(const struct tows_claim *claim)
 bool tows_admission_is_final(const struct tows_claim *claim)
 {
     return claim->forbidden || most_of_class(claim) == 0;
+}
+
+/* Who uses the GPUs so that it cannot. */
+static enum tow_wait_for find_user(const struct tally *tally, const struct tows_claim *claim)
+{
+    bool used = tally->sessions > tally->away;
+    if (tally->leased) {
+        return TOW_WAIT_EXCLUSIVE;
+    }
+    if (claim->exclusive && used) {
+        return TOW_WAIT_ALONE;
+    }
+    /* Whoever is alone there has all that there is. */
+    uint64_t needs = claim->gpu_memory != 0 ? claim->gpu_memory : 1;
+    return counts_memory(tally) && used && needs > memory_left(tally) ? TOW_WAIT_MEMORY
+                                                                      : TOW_WAIT_NOT;
 }
 
 /* What it must wait for. */
@@ -112,15 +133,7 @@ static enum tow_wait_for find_obstacle(struct tally *tally, const struct tows_cl
     if (tally->shut) {
         return TOW_WAIT_BEFORE;
     }
-    if (claim->exclusive && tally->sessions > 0) {
-        return TOW_WAIT_ALONE;
-    }
-    /* Whoever is alone there has all that there is. */
-    uint64_t needs = claim->gpu_memory != 0 ? claim->gpu_memory : 1;
-    if (counts_memory(tally) && tally->sessions > 0 && needs > memory_left(tally)) {
-        return TOW_WAIT_MEMORY;
-    }
-    return TOW_WAIT_NOT;
+    return find_user(tally, claim);
 }
 
 static bool waits_for_all(enum tow_wait_for wait_for)
@@ -251,7 +264,7 @@ static void end_lease(struct tows_claim *claims, unsigned runs, const struct tow
     struct tows_claim *longest = NULL;
     for (unsigned i = 0; i < runs; i++) {
         struct tows_claim *claim = &claims[i];
-        if (!holds_it(claim, waits)) {
+        if (claim->suspended || !holds_it(claim, waits)) {
             continue;
         }
         if (claim->ending || claim->verdict == TOW_VERDICT_GIVES_WAY) {
@@ -294,6 +307,19 @@ void tows_admission_decide(const struct tows_admission *by, struct tows_claim *c
             end_lease(claims, runs, &claims[i], now_ns);
         }
     }
+}
+
+enum tow_wait_for tows_admission_return(const struct tows_admission *by,
+                                        const struct tows_claim *claims, unsigned count,
+                                        const struct tows_claim *back)
+{
+    struct tally tally = {.by = by};
+    for (unsigned i = 0; i < count; i++) {
+        if (claims[i].runs && claims[i].owner != back->owner) {
+            take_part(&tally, &claims[i]);
+        }
+    }
+    return find_user(&tally, back);
 }
 
 const char *tows_admission_text(enum tow_wait_for wait_for)

@@ -38,6 +38,7 @@ struct tows_claim {
     const struct tows_policy_class *class; /* borrowed; NULL: none */
     struct tows_claimant *claimant;        /* borrowed; of one that runs it may be NULL */
     bool runs, ending;                     /* ending: it runs, and was told to end */
+    bool suspended;                        /* it runs, and has no memory of the GPUs */
     bool exclusive;                        /* it has, or wants, the GPUs for itself alone */
     bool forbidden;                        /* it wants that, and may not */
     uint64_t gpu_memory;                   /* promised to it of each GPU; 0: no quota */
@@ -64,6 +65,12 @@ struct tows_admission {
 /* Decides about all at once. The order of `claims` changes. */
 void tows_admission_decide(const struct tows_admission *by, struct tows_claim *claims,
                            unsigned count, int64_t now_ns);
+
+/* What keeps a suspended session, which is one of the claims, from having its memory again; NOT:
+ * nothing does. Nobody in line comes before it. */
+enum tow_wait_for tows_admission_return(const struct tows_admission *by,
+                                        const struct tows_claim *claims, unsigned count,
+                                        const struct tows_claim *back);
 
 /* It is refused whatever ends: its user need not try again. */
 bool tows_admission_is_final(const struct tows_claim *claim);

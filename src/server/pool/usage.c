@@ -12,6 +12,7 @@
 #include "server/pool/worker_pool.h"
 
 #define SESSION_MIN (UINT64_C(4) << 30) /* of session-memory, where nobody sets it */
+#define SAVED_MAX (UINT64_C(1) << 48)   /* more is not believed: sums must not overflow */
 #define GROWS_MIN (UINT64_C(1) << 20)   /* less in one look is nothing to look again for */
 
 enum {
@@ -55,11 +56,22 @@ static uint64_t device_memory(const struct tows_session_stats *stats)
     return sum;
 }
 
+/* What a suspended session keeps of its GPU memory: in a file that no process has mapped. The
+ * worker says it, and may lie. */
+static uint64_t saved_memory(const struct tows_worker *worker)
+{
+    uint64_t saved = tows_suspend_is_away(worker) ? worker->stats->saved : 0;
+    return saved < SAVED_MAX ? saved : SAVED_MAX;
+}
+
 /* Whether it has changed, or may have: a worker in its client's hands says what it likes. */
 static bool is_due(struct tows_worker *worker)
 {
     struct tows_usage *usage = &worker->usage;
     uint64_t seen = worker->stats->calls + worker->stats->bytes_in;
+    if (tows_suspend_moves(worker)) {
+        return false; /* its memory is in two places */
+    }
     bool same = seen == usage->seen;
     if (!same || worker->stats->in_flight != 0) {
         usage->moved_ns = tow_time_now_ns();
@@ -94,8 +106,10 @@ static bool usage_measure(struct tows_worker *worker)
     usage->threads = process.threads;
     usage->descriptors = process.descriptors;
     /* What its program shares with it is the program's own. */
-    usage->memory = process.anonymous + memory_without(process.shared, worker->stats->shared);
-    usage->host = memory_without(usage->memory, device_memory(worker->stats));
+    uint64_t saved = saved_memory(worker), device = device_memory(worker->stats);
+    usage->memory =
+        process.anonymous + memory_without(process.shared, worker->stats->shared) + saved;
+    usage->host = memory_without(usage->memory, device + saved);
     worker->stats->host = usage->host;
     usage->most = usage->host > usage->most ? usage->host : usage->most;
     return usage->memory > before + GROWS_MIN || usage->threads > threads + THREADS_MIN / 2;
@@ -242,7 +256,8 @@ static void end_those_together(struct tows_worker_pool *pool)
 
 static int64_t usage_moved(const struct tows_worker *worker)
 {
-    if (atomic_load(&worker->stats->detached_ns) != 0) {
+    if (atomic_load(&worker->stats->detached_ns) != 0 ||
+        worker->suspend.phase != TOW_SUSPENSION_NONE) {
         return tow_time_now_ns(); /* its program cannot say what it wants */
     }
     return worker->usage.moved_ns != 0 ? worker->usage.moved_ns : worker->since_ns;
@@ -250,7 +265,8 @@ static int64_t usage_moved(const struct tows_worker *worker)
 
 uint64_t tows_usage_idle(const struct tows_worker *worker)
 {
-    return (uint64_t)(tow_time_now_ns() - usage_moved(worker)) / TOW_TIME_S;
+    int64_t moved_ns = usage_moved(worker); /* which may be now */
+    return (uint64_t)(tow_time_now_ns() - moved_ns) / TOW_TIME_S;
 }
 
 static void end_those_alone(struct tows_worker_pool *pool)

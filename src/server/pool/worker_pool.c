@@ -565,6 +565,9 @@ int tows_worker_pool_hear(struct tows_worker_pool *pool, struct tows_worker *wor
         tows_cache_writer_use(&pool->writer, tows_who_text(&worker->who, tenant), msg.hash,
                               msg.key);
     }
+    if (msg.what == TOW_WORKER_MSG_SUSPENDED && worker->state == TOW_WORKER_BUSY) {
+        tows_suspend_hear(worker, msg.failed != 0, text, msg.text_size);
+    }
     if (msg.what == TOW_WORKER_MSG_READY && worker->state == TOW_WORKER_STARTING) {
         record_ready(pool, &msg, text);
         tow_log(TOW_AREA_SERVER, TOW_LOG_DEBUG, "worker %d is ready after %lld ms",
@@ -603,6 +606,7 @@ void tows_pool_totals_add(struct tows_pool_totals *totals, const struct tows_wor
     totals->replies += stats->replies;
     totals->bytes_in += stats->bytes_in;
     totals->bytes_out += stats->bytes_out;
+    totals->suspends += stats->suspends;
 }
 
 static void tell_end(struct tows_worker_pool *pool, const struct tows_worker *worker, int status)

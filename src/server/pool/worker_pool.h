@@ -20,6 +20,7 @@
 #include "server/pool/records.h"
 #include "server/pool/refusals.h"
 #include "server/pool/starter.h"
+#include "server/pool/suspend.h"
 #include "server/pool/usage.h"
 #include "server/login/policy.h"
 #include "server/login/who.h"
@@ -68,6 +69,7 @@ struct tows_worker {
     int64_t waited_ns; /* BUSY: how long its program was at the door before */
     int64_t end_ns;    /* BUSY: it was told to end, and is ended then; 0: it was not */
     struct tows_usage usage;
+    struct tows_suspend suspend;
     uint8_t left[TOW_LOGIN_SIZE]; /* what its client's login left; whoever assigns it sets it */
     struct tow_login_keys secret; /* BUSY: of the session's secret, if `lasting` */
     bool lasting;                 /* its client may come again when its connection is cut */
@@ -82,7 +84,7 @@ struct tow_log_about tows_worker_about(const struct tows_worker *worker,
 
 /* What sessions have done that have ended. */
 struct tows_pool_totals {
-    uint64_t sessions, calls, replies, bytes_in, bytes_out;
+    uint64_t sessions, calls, replies, bytes_in, bytes_out, suspends;
 };
 
 struct tows_worker_pool {

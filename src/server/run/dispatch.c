@@ -17,6 +17,7 @@
 #include "server/family/shareable.h"
 #include "server/run/lane.h"
 #include "server/run/side.h"
+#include "server/run/suspend.h"
 #include "server/session/reasons.h"
 #include "server/session/session.h"
 #include "server/session/transfer.h"
@@ -34,6 +35,7 @@ void tows_session_release(struct tows_session *session)
     tows_side_end(session);
     tows_hostfn_end(session);
     tows_completion_end(session);
+    tows_suspend_end(session);
 }
 
 /* ---- carrying out ---- */
@@ -235,6 +237,12 @@ static int dispatch_lead(struct tows_session *session, uint8_t *copy, struct tow
             }
             tow_line_consume(session->line, frame.length);
             continue;
+        }
+        if (atomic_load_explicit(&session->suspend.wanted, memory_order_relaxed)) {
+            error = tows_suspend_stand(session);
+            if (error < 0) {
+                return error;
+            }
         }
         tow_line_count(&session->stats->calls, 1);
         if (frame.seq != 0 && !is_quick(session, at, &frame)) {

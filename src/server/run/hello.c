@@ -243,5 +243,5 @@ int tows_session_hello(struct tows_session *session)
     if (error == 0 && lanes) {
         tows_lane_begin(session, true);
     }
-    return error;
+    return error < 0 ? error : tows_lane_listen(session);
 }

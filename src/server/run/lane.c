@@ -160,3 +160,12 @@ void tows_lane_begin(struct tows_session *session, bool bulk)
         tell_key(session, TOW_NOTICE_LANES, session->acceptor->key);
     }
 }
+
+int tows_lane_listen(struct tows_session *session)
+{
+    if (session->acceptor == NULL && session->options->next_lane != NULL) {
+        session->acceptor = lane_start(session, false);
+        return session->acceptor != NULL ? 0 : -ENOMEM;
+    }
+    return 0;
+}

@@ -18,4 +18,7 @@ int tows_lane_await(struct tows_session *session, bool bulk);
  * side line (side.h). */
 void tows_lane_begin(struct tows_session *session, bool bulk);
 
+/* The listener's orders come the same way: from now on somebody takes them. -ENOMEM. */
+int tows_lane_listen(struct tows_session *session);
+
 #endif

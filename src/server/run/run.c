@@ -14,6 +14,7 @@
 #include "server/code/code.h"
 #include "server/run/dispatch.h"
 #include "server/run/hello.h"
+#include "server/run/suspend.h"
 #include "server/session/reasons.h"
 #include "server/session/session.h"
 #include "server/session/transfer.h"
@@ -81,6 +82,7 @@ static void session_destroy(struct tows_session *session)
     tows_transfer_end_all(session);
     tows_link_state_end(session); /* before the images that links hold */
     tows_session_fini(session);
+    tows_suspend_fini(session);
     free(session);
 }
 
@@ -99,6 +101,7 @@ static int session_create(struct tow_line *line, struct tow_backend *backend,
     session->stats = options->stats != NULL ? options->stats : &session->own_stats;
     session->on_end = tows_session_release;
     tows_serve_add_all(session->table);
+    tows_suspend_init(session);
     int error = tows_session_init(session);
     if (error < 0) {
         session_destroy(session);

@@ -37,6 +37,8 @@ struct tows_session_stats {
     _Atomic uint32_t lanes;      /* 1: the session takes further connections */
     _Atomic uint32_t lasts;      /* 1: it takes connections over which its line goes on */
     _Atomic int64_t detached_ns; /* since when its client's connection is cut; 0: it is not */
+    _Atomic uint64_t saved;      /* bytes of GPU memory that it keeps in host memory: suspended */
+    _Atomic uint64_t suspends;   /* how often it was */
     _Atomic uint32_t lines; /* that this worker may write to the log: the listener gives them */
     _Atomic int32_t device; /* of the last context used, -1 if none */
     _Atomic int64_t started_ns;
@@ -118,7 +120,8 @@ struct tows_session_options {
     void (*on_bye)(void); /* the client has said goodbye; NULL: nobody wants to know */
     /* The client was greeted: from now on tows_session_dismiss may be called. NULL: the same. */
     void (*on_begin)(struct tows_session *session);
-    bool quota;      /* GPU memory is refused beyond one */
+    uint64_t suspend_every; /* tests: suspended and resumed in front of so many commands; 0: not */
+    bool quota;             /* GPU memory is refused beyond one */
     bool in_process; /* self: everything is freed; a worker process ends instead, and the driver
                         frees */
 };
@@ -160,6 +163,12 @@ struct tows_family_ops {
     size_t size;
     void (*init)(struct tows_session *session, void *state);
     void (*fini)(struct tows_session *session, void *state);
+};
+
+enum tows_suspend_phase {
+    TOW_SUSPEND_NOT,
+    TOW_SUSPEND_STANDS, /* the leader is to stand still, what runs is to end */
+    TOW_SUSPEND_AWAY,   /* GPU memory is put out */
 };
 
 enum tows_session_phase { TOW_SESSION_GOES_ON, TOW_SESSION_ENDS };
@@ -227,6 +236,15 @@ struct tows_session {
          * it does not. The leader looks without the lock. */
         _Atomic uint64_t overtakes;
     } side; /* run/side.c's */
+
+    struct {
+        struct tow_mutex lock;  /* guards all here; the leader looks at `wanted` without it */
+        pthread_cond_t changed; /* the phase, or the session ends */
+        atomic_bool wanted;     /* the leader is to look here in front of each command */
+        enum tows_suspend_phase phase;
+        char by[128];      /* who wants it */
+        uint64_t commands; /* the leader's: counted for soft-suspend */
+    } suspend;             /* run/suspend.c's */
 
     _Atomic uint64_t claimed;  /* see tows_session_claim */
     atomic_uint places;        /* see tows_session_may_place: how many were named */

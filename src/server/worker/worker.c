@@ -28,6 +28,7 @@
 #include "server/worker/guard.h"
 #include "server/worker/leash.h"
 #include "server/worker/output.h"
+#include "server/worker/suspend.h"
 #include "server/worker/worker_msg.h"
 #include "server/walls/walls.h"
 #include "server/run/run.h"
@@ -349,6 +350,11 @@ static int next_lane(struct tow_line **ret_line, bool *ret_again)
             return -EPIPE;
         }
         *ret_again = msg.what == TOW_WORKER_MSG_RESUME;
+        if (count == 0 &&
+            (msg.what == TOW_WORKER_MSG_SUSPEND || msg.what == TOW_WORKER_MSG_GO_ON)) {
+            tows_worker_suspend(atomic_load(&served), &msg);
+            continue;
+        }
         if (count == 1 && *ret_again) {
             if (take_again(&msg, fd, ret_line) == 0) {
                 return 0;
@@ -527,6 +533,7 @@ static int worker_serve(const struct tows_config *config, struct tow_backend *ba
         .tenant = request->tenant,
         .memory_max = request->limits.session_memory != 0 ? request->limits.session_memory
                                                           : config->session_memory,
+        .suspend_every = config->soft_suspend,
         .quota = request->limits.gpu_memory != 0,
         .threads_max = (unsigned)config->session_threads,
         .silence_ms = config->heartbeat * 1000,

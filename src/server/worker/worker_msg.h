@@ -46,6 +46,10 @@ enum tows_worker_msg_what {
                             one descriptor comes with it */
     TOW_WORKER_MSG_RENEWED = 16, /* worker, over tls: the session's own line goes on over this
                            connection; no answer */
+    /* One order at a time: the next one comes when the worker has answered the last. */
+    TOW_WORKER_MSG_SUSPEND = 24,   /* listener: put the GPU memory out, within limit_ms */
+    TOW_WORKER_MSG_GO_ON = 25,     /* listener: take it in again */
+    TOW_WORKER_MSG_SUSPENDED = 26, /* worker: it is done or, with a text, it has failed */
 };
 
 enum { TOW_WORKER_MSG_TEXT_MAX = 64 << 10 };
@@ -65,7 +69,7 @@ struct tows_worker_msg {
     uint64_t session;   /* SERVE: its number */
     char backend[16];   /* READY */
     char description[256];
-    char peer[128];  /* SERVE */
+    char peer[128];  /* SERVE; SUSPEND: who wants it, a sentence for the program's user */
     char tenant[64]; /* SERVE: whose it is, for the log */
     uint32_t text_size;
     uint32_t pageable;              /* READY: 1: GPUs reach pageable memory, see describe.h */
@@ -79,6 +83,8 @@ struct tows_worker_msg {
     uint32_t line;                  /* RESUME: as in the frame of that name */
     uint32_t granted;               /* SERVE, LANE: 1: the connection is TLS with this secret */
     struct tow_grant grant;
+    uint32_t limit_ms; /* SUSPEND */
+    uint32_t failed;   /* SUSPENDED: 1: it has */
 };
 
 struct tows_worker_msg_answer {
