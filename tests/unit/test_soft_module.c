@@ -612,6 +612,7 @@ int main(void)
         TEST(functions_are_found_by_name_only),
         TEST(bad_images_are_refused_with_a_log),
         TEST(the_newest_ptx_of_a_fat_binary_is_taken),
+        TEST(ptx_for_newer_gpus_alone_is_refused),
         TEST(damaged_fat_binaries_are_refused),
         TEST(libraries_serve_every_context),
         TEST(the_linker_joins_ptx),

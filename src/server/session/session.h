@@ -136,7 +136,7 @@ enum {
     TOW_SESSION_THREADS_MAX = 1024, /* where nobody says how many it may have */
     TOW_SESSION_THREADS_MIN = 2,    /* one leads, and one does what is waited for */
     TOW_SESSION_DEVICES_MAX = 256,
-    TOW_SESSION_PLACES_MAX = 1024, /* that a client names before one of them may end its session */
+    TOW_SESSION_PLACES_MAX = 16384, /* that a client names before one of them may end its session */
 };
 
 /* Who keeps something of its own for a session. */
@@ -352,7 +352,9 @@ bool tows_session_owes_any(const struct tows_session *session);
 /* The client names the place where memory of its own is to be mapped. That something of the
  * worker's lies there tells where its program is, and what guesses are worth. So a session meets
  * one such place at most: behind it nothing is mapped any more, and behind TOW_SESSION_PLACES_MAX
- * others it is the session's end. False: it may have no place. */
+ * others it is the session's end: by halving what is left, and with so many guesses, one learns of
+ * a library's place to 64 MiB. Programs that live long name many places, and hardly ever meet one.
+ * False: it may have no place. */
 bool tows_session_may_place(struct tows_session *session);
 void tows_session_place_is_taken(struct tows_session *session, uint64_t address);
 
