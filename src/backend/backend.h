@@ -69,6 +69,8 @@ struct tow_backend {
     /* NULL, or: from now on the bytes in use of each GPU are kept in `used`, for others to see.
      * Returns how many there are. */
     unsigned (*show_used)(_Atomic uint64_t *used, unsigned count);
+    /* NULL, or: GPU time that this process has had so far, in ns. Waits for nobody. */
+    uint64_t (*gpu_time)(void);
     /* NULL for a backend that needs none; else the server sets it before the first session, or
      * leaves it NULL where nobody keeps anything: then memory is not shared. */
     const struct tow_backend_exchange_ops **exchange;

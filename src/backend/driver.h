@@ -19,19 +19,23 @@
 typedef void tow_driver_fn(void);
 
 struct tow_driver {
-    tow_driver_fn *fn[TOW_FN_LIMIT]; /* none is NULL where there is such a function */
+    /* None is NULL where there is such a function. One may be put into the place of another at any
+     * time (server/worker/gate.h), so each is read and written as a whole. */
+    tow_driver_fn *fn[TOW_FN_LIMIT];
 };
 
 /* The driver's `name`, with the type that the API gives it. A driver takes as long as it likes:
  * only locks that are marked for it may be held (base/locks.def). */
 #define tow_drive(driver, name)                                                                    \
-    (tow_locks_over(TOW_LOCK_OVER_DRIVER, #name), (__typeof__(&name))(driver)->fn[TOW_FN_##name])
+    (tow_locks_over(TOW_LOCK_OVER_DRIVER, #name),                                                  \
+     (__typeof__(&name))__atomic_load_n(&(driver)->fn[TOW_FN_##name], __ATOMIC_RELAXED))
 
 /* Puts `function` in place of the driver's `name`; one of another type is a warning. */
 #define tow_driver_set(driver, name, function)                                                     \
     do {                                                                                           \
         __typeof__(&name) tow_driver_set_ = (function);                                            \
-        (driver)->fn[TOW_FN_##name] = (tow_driver_fn *)tow_driver_set_;                            \
+        __atomic_store_n(&(driver)->fn[TOW_FN_##name], (tow_driver_fn *)tow_driver_set_,           \
+                         __ATOMIC_RELAXED);                                                        \
     } while (0)
 
 /* Points every entry at a stub that answers CUDA_ERROR_NOT_SUPPORTED and names itself once in the

@@ -28,6 +28,15 @@ static inline int64_t tow_time_real_ns(void)
     return (int64_t)now.tv_sec * TOW_TIME_S + now.tv_nsec;
 }
 
+/* Nanoseconds of another clock: of the processor time of a thread, say. 0: it has ended. */
+static inline uint64_t tow_time_of(clockid_t clock)
+{
+    struct timespec now = {0};
+    return clock_gettime(clock, &now) != 0
+               ? 0
+               : (uint64_t)now.tv_sec * (uint64_t)TOW_TIME_S + (uint64_t)now.tv_nsec;
+}
+
 /* The moment `timeout_ns` from now; a negative timeout means never. */
 static inline int64_t tow_time_deadline(int64_t timeout_ns)
 {

@@ -15,7 +15,16 @@
 #include "transport/lanes.h"
 #include "transport/limit.h"
 
-enum kind { KIND_ANY, KIND_WORD, KIND_LANES, KIND_SIZE, KIND_WAIT, KIND_LOG, KIND_FILE };
+enum kind {
+    KIND_ANY,
+    KIND_WORD,
+    KIND_LANES,
+    KIND_SHARE,
+    KIND_SIZE,
+    KIND_WAIT,
+    KIND_LOG,
+    KIND_FILE
+};
 
 struct variable {
     const char *name;
@@ -45,6 +54,7 @@ static const struct variable variables[] = {
     {"TOWLINE_WAIT", KIND_WAIT, NULL, "90, 10m, 2h or 1d; 0: not at all"},
     {"TOWLINE_PRIORITY", KIND_WORD, "low normal high", "low, normal or high"},
     {"TOWLINE_EXCLUSIVE", KIND_WORD, "0 1", "1 or 0"},
+    {"TOWLINE_SHARE", KIND_SHARE, NULL, "a number from 1 to 1000"},
     {"TOWLINE_LANES", KIND_LANES, NULL, "a number from 1 to 16"},
     {"TOWLINE_MANAGED", KIND_WORD, "compare track", "compare or track, or nothing"},
     {"TOWLINE_SYNC", KIND_WORD, "0 1", "1 or 0"},
@@ -73,6 +83,10 @@ static bool environment_understands(const struct variable *variable, const char 
     case KIND_LANES: {
         long number = strtol(value, &end, 10);
         return *end == '\0' && number >= 0 && number <= (long)TOW_LANES_MAX + 1;
+    }
+    case KIND_SHARE: {
+        uint32_t share;
+        return tow_limit_parse_share(value, &share) == 0;
     }
     case KIND_SIZE: {
         uint64_t size;

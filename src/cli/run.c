@@ -85,6 +85,7 @@ static const struct tow_flag run_flags[] = {
     {NULL, "--no-wait", NULL, 'W'},
     {NULL, "--priority", "low|normal|high", 'p'},
     {NULL, "--exclusive", NULL, 'x'},
+    {NULL, "--share", "N", 'S'},
     {NULL, "--soft-devices", "N", KEY_SOFT},
     {NULL, "--soft-memory", "SIZE", KEY_SOFT + 1},
     {NULL, "--soft-capability", "X.Y", KEY_SOFT + 2},
@@ -141,6 +142,7 @@ static int take_order(int argc, char **argv, struct run_order *order, int *ret_a
         order->gpu_memory = key == 'm' ? value : order->gpu_memory;
         order->wait = key == 'w' ? value : key == 'W' ? "0" : order->wait;
         order->priority = key == 'p' ? value : order->priority;
+        order->share = key == 'S' ? value : order->share;
         order->exclusive |= key == 'x';
         order->quiet |= key == 'q';
         order->unchecked |= key == 'n';
@@ -211,12 +213,17 @@ static int ask_for_it(const struct run_order *order)
         tow_cli_say("--priority=%s is none; write low, normal or high", order->priority);
         return -EINVAL;
     }
+    if (order->share != NULL && tow_limit_parse_share(order->share, &number) < 0) {
+        tow_cli_say("--share=%s cannot be; write a number from 1 to 1000", order->share);
+        return -EINVAL;
+    }
     const struct {
         const char *name, *value;
     } variables[] = {
         {"TOWLINE_GPU_MEMORY", order->gpu_memory},
         {"TOWLINE_WAIT", order->wait},
         {"TOWLINE_PRIORITY", order->priority},
+        {"TOWLINE_SHARE", order->share},
         {"TOWLINE_EXCLUSIVE", order->exclusive ? "1" : NULL},
     };
     for (size_t i = 0; i < sizeof variables / sizeof *variables; i++) {
@@ -272,7 +279,7 @@ const struct tow_command tow_command_run = {
     .help =
         "towline run [-s ADDRESS] [--no-check] [--gpu-memory SIZE] [--wait TIME | --no-wait] "
         "[--priority WHICH]\n"
-        "            [--exclusive] [--device WHAT] [-q] [--] PROGRAM [ARGUMENTS]\n"
+        "            [--exclusive] [--share N] [--device WHAT] [-q] [--] PROGRAM [ARGUMENTS]\n"
         "\n"
         "Runs a CUDA program, unmodified, on the GPUs of a Towline server.\n"
         "\n"
@@ -310,6 +317,9 @@ const struct tow_command tow_command_run = {
         "  --priority WHICH       low, normal or high in that line, if the server gives it that "
         "much\n"
         "  --exclusive            the GPUs for itself alone; it waits until nobody else has them\n"
+        "  --share N              its weight among programs that compute on the same GPU, from 1 "
+        "on. Never\n"
+        "                         more than the server gives it (100, unless it says so)\n"
         "  -d, --device WHAT      a private server for this program: cuda, soft, dry (kernels do "
         "nothing), or\n"
         "                         a driver library's path\n"

@@ -20,7 +20,7 @@ enum { LINE_SIZE = 16 << 10, KEY_SIZE = 160, SUMS_MAX = 10000, JSON_MAX = 8 << 2
 
 struct usage_sum {
     char key[KEY_SIZE];
-    double sessions, wall_s, waited_s, calls, in, out, gpu_memory, host_memory;
+    double sessions, wall_s, waited_s, gpu_s, launches, calls, in, out, gpu_memory, host_memory;
 };
 
 struct usage_order {
@@ -182,6 +182,8 @@ static bool add_session(const struct usage_order *order, const struct tow_json_d
     sum->sessions++;
     sum->wall_s += tow_json_number(doc, root, "wall_s");
     sum->waited_s += tow_json_number(doc, root, "waited_s");
+    sum->gpu_s += tow_json_number(doc, root, "gpu_s");
+    sum->launches += tow_json_number(doc, root, "launches");
     sum->calls += tow_json_number(doc, root, "calls");
     sum->in += tow_json_number(doc, root, "bytes_in");
     sum->out += tow_json_number(doc, root, "bytes_out");
@@ -218,18 +220,20 @@ static int add_file(const struct usage_order *order, const char *path, struct us
 static void show_table(const struct usage_order *order, const struct usage_sum *sums,
                        unsigned count)
 {
-    char wall[16], waited[16], in[16], out[16], gpu[16], host[16], head[KEY_SIZE];
+    char wall[16], waited[16], computed[16], in[16], out[16], gpu[16], host[16], head[KEY_SIZE];
     snprintf(head, sizeof head, "%s", order->by);
     for (char *at = head; *at != '\0'; at++) {
         *at = (char)toupper((unsigned char)*at);
     }
-    printf("%s%-24s %8s %9s %9s %12s %10s %10s %10s %11s%s\n", tow_cli_colour(stdout, TOW_BOLD),
-           head, "SESSIONS", "TIME", "WAITED", "CALLS", "IN", "OUT", "GPU MEMORY", "HOST MEMORY",
+    printf("%s%-24s %8s %9s %9s %9s %10s %12s %10s %10s %10s %11s%s\n",
+           tow_cli_colour(stdout, TOW_BOLD), head, "SESSIONS", "TIME", "WAITED", "GPU TIME",
+           "LAUNCHES", "CALLS", "IN", "OUT", "GPU MEMORY", "HOST MEMORY",
            tow_cli_colour(stdout, TOW_PLAIN));
     for (unsigned i = 0; i < count; i++) {
         const struct usage_sum *sum = &sums[i];
-        printf("%-24.60s %8.0f %9s %9s %12.0f %10s %10s %10s %11s\n", sum->key, sum->sessions,
-               tow_cli_age(sum->wall_s, wall), tow_cli_age(sum->waited_s, waited), sum->calls,
+        printf("%-24.60s %8.0f %9s %9s %9s %10.0f %12.0f %10s %10s %10s %11s\n", sum->key,
+               sum->sessions, tow_cli_age(sum->wall_s, wall), tow_cli_age(sum->waited_s, waited),
+               tow_cli_age(sum->gpu_s, computed), sum->launches, sum->calls,
                tow_cli_bytes(sum->in, in), tow_cli_bytes(sum->out, out),
                tow_cli_bytes(sum->gpu_memory, gpu), tow_cli_bytes(sum->host_memory, host));
     }
@@ -249,6 +253,8 @@ static int show_json(const struct usage_order *order, const struct usage_sum *su
         tow_json_u64(&json, "sessions", (uint64_t)sum->sessions);
         tow_json_f64(&json, "wall_s", sum->wall_s);
         tow_json_f64(&json, "waited_s", sum->waited_s);
+        tow_json_f64(&json, "gpu_s", sum->gpu_s);
+        tow_json_u64(&json, "launches", (uint64_t)sum->launches);
         tow_json_u64(&json, "calls", (uint64_t)sum->calls);
         tow_json_u64(&json, "bytes_in", (uint64_t)sum->in);
         tow_json_u64(&json, "bytes_out", (uint64_t)sum->out);

@@ -178,4 +178,7 @@ struct tow_ptx_launch {
 int tow_ptx_run(const struct tow_ptx_launch *launch, unsigned threads,
                 struct tow_ptx_fault *ret_fault);
 
+/* Processor time that host threads other than the callers have used for that, in ns. */
+uint64_t tow_ptx_helpers_ns(void);
+
 #endif

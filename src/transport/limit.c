@@ -9,6 +9,8 @@
 
 #include "base/size.h"
 
+enum { SHARE_MAX = 1000 };
+
 int tow_limit_gpu_memory(uint64_t *ret_bytes, char *why, size_t why_size)
 {
     const char *name = "TOWLINE_GPU_MEMORY", *value = getenv("TOWLINE_GPU_MEMORY");
@@ -57,6 +59,17 @@ int tow_limit_parse_priority(const char *text, uint32_t *ret_priority)
     return -EINVAL;
 }
 
+int tow_limit_parse_share(const char *text, uint32_t *ret_share)
+{
+    char *end;
+    unsigned long number = strtoul(text, &end, 10);
+    if (text[0] < '0' || text[0] > '9' || *end != '\0' || number == 0 || number > SHARE_MAX) {
+        return -EINVAL;
+    }
+    *ret_share = (uint32_t)number;
+    return 0;
+}
+
 static int parse_exclusive(const char *text, uint32_t *ret_exclusive)
 {
     if (strcmp(text, "0") != 0 && strcmp(text, "1") != 0) {
@@ -79,6 +92,8 @@ int tow_limit_wish(struct tow_wish *ret_wish, char *why, size_t why_size)
          "90, 10m, 2h or 1d; 0: not at all"},
         {"TOWLINE_PRIORITY", getenv("TOWLINE_PRIORITY"), tow_limit_parse_priority, &wish.priority,
          "low, normal or high"},
+        {"TOWLINE_SHARE", getenv("TOWLINE_SHARE"), tow_limit_parse_share, &wish.share,
+         "a number from 1 to 1000"},
         {"TOWLINE_EXCLUSIVE", getenv("TOWLINE_EXCLUSIVE"), parse_exclusive, &wish.exclusive,
          "1 or 0"},
     };

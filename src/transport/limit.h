@@ -13,13 +13,15 @@
  */
 int tow_limit_gpu_memory(uint64_t *ret_bytes, char *why, size_t why_size);
 
-/* TOWLINE_WAIT, TOWLINE_PRIORITY and TOWLINE_EXCLUSIVE. What is not set, or (-EINVAL, with a
- * sentence) cannot be understood, is as it is without. */
+/* TOWLINE_WAIT, TOWLINE_PRIORITY, TOWLINE_SHARE and TOWLINE_EXCLUSIVE. What is not set, or
+ * (-EINVAL, with a sentence) cannot be understood, is as it is without. */
 int tow_limit_wish(struct tow_wish *ret_wish, char *why, size_t why_size);
 
 /* "10m", "0": as tow_wish has it. -EINVAL. */
 int tow_limit_parse_wait(const char *text, uint32_t *ret_wait_s);
 /* "low", "normal", "high": enum tow_priority. -EINVAL. */
 int tow_limit_parse_priority(const char *text, uint32_t *ret_priority);
+/* A weight from 1 to 1000. -EINVAL. */
+int tow_limit_parse_share(const char *text, uint32_t *ret_share);
 
 #endif

@@ -52,7 +52,8 @@ static struct tow_token added(struct tows_handle_owner *owner, unsigned number)
 static int found(struct tow_token token, const struct tows_who *who, unsigned number)
 {
     struct tows_ipc_handle handle, wanted = made(number);
-    int error = tows_handle_registry_find(&handles, &token, who, &handle);
+    const struct tows_handle_owner *owner;
+    int error = tows_handle_registry_find(&handles, &token, who, &handle, &owner);
     if (error == 0) {
         assert_memory_equal(&handle, &wanted, sizeof handle);
     }

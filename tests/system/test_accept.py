@@ -265,5 +265,16 @@ def walls_are_tried_without_a_gpu():
     t.check(all(f"ok      {name} " in done.stdout for name in ("memory-of-worker", "open-key", "connect-tcp", "start-program")), done.stdout)
 
 
+@t.test(240)
+def shares_are_measured_on_the_software_gpu():
+    """tests/gpu/share: its programs, its servers, its rows; what they say means nothing here."""
+    with tempfile.NamedTemporaryFile(suffix=".json") as table:
+        done = t.run([FOLDER / "share", "--pretend", "--build", t.BUILD, "--seconds", "0.5", "--rounds", "1", "--json", table.name], 220)
+        rows = json.loads(pathlib.Path(table.name).read_text())
+    t.check(done.returncode == 0 and re.search(r"\n\d+ reached, \d+ missed\n$", done.stdout), f"{done.stdout}{done.stderr}")
+    t.equal(len(rows), 10, "rows")
+    t.check(all(name in done.stdout for name in ("weights 1:2:5 ", "compute = 30", "small loop, priority high, p99")), done.stdout)
+
+
 if __name__ == "__main__":
     t.main()

@@ -5,9 +5,12 @@
 #include <pthread.h>
 #include <stdbool.h>
 #include <stddef.h>
+#include <time.h>
 
+#include "base/clock.h"
 #include "base/mutex.h"
 #include "base/thread.h"
+#include "ptx/ptx.h"
 
 #define HELPERS_MAX 256u
 
@@ -24,7 +27,11 @@ static struct {
     pthread_cond_t wake, done;
     struct ticket *first;
     unsigned helpers, idle;
-} pool = {TOW_MUTEX(PTX_POOL), PTHREAD_COND_INITIALIZER, PTHREAD_COND_INITIALIZER, NULL, 0, 0};
+    clockid_t clocks[HELPERS_MAX]; /* of the helpers' processor time */
+    unsigned clock_count;
+} pool = {.lock = TOW_MUTEX(PTX_POOL),
+          .wake = PTHREAD_COND_INITIALIZER,
+          .done = PTHREAD_COND_INITIALIZER};
 
 static void *pool_helper(void *unused)
 {
@@ -59,8 +66,20 @@ static bool start_helper(void)
     if (tow_thread_start("tow-ptx", pool_helper, NULL, &thread) < 0) {
         return false;
     }
+    pool.clock_count += pthread_getcpuclockid(thread, &pool.clocks[pool.clock_count]) == 0;
     pthread_detach(thread);
     return true;
+}
+
+uint64_t tow_ptx_helpers_ns(void)
+{
+    uint64_t sum = 0;
+    tow_mutex_lock(&pool.lock);
+    for (unsigned i = 0; i < pool.clock_count; i++) {
+        sum += tow_time_of(pool.clocks[i]);
+    }
+    tow_mutex_unlock(&pool.lock);
+    return sum;
 }
 
 void tow_ptx_pool_run(void (*work)(void *user), void *user, unsigned threads)

@@ -4,6 +4,7 @@
 
 #include "gen/launch_server.h"
 #include "server/session/serve.h"
+#include "server/session/session.h"
 
 #include <string.h>
 
@@ -37,6 +38,7 @@ void tows_serve_cuLaunchKernel(struct tows_serve *call)
     if (!tows_serve_ready(call)) {
         return;
     }
+    tow_line_count(&call->session->stats->launches, 1);
     struct packed packed;
     call->status = tow_drive(call->driver, cuLaunchKernel)(
         function, head.grid[0], head.grid[1], head.grid[2], head.block[0], head.block[1],
@@ -94,6 +96,7 @@ void tows_serve_cuLaunchKernelEx(struct tows_serve *call)
     if (!tows_serve_ready(call)) {
         return;
     }
+    tow_line_count(&call->session->stats->launches, 1);
     struct packed packed;
     call->status = tow_drive(call->driver, cuLaunchKernelEx)(
         &launch.config, launch.function, NULL, launch_pack(&packed, bytes, launch.bytes));

@@ -21,6 +21,7 @@ enum kind {
     KIND_LIST,
     KIND_WORDS, /* a list in one text; what stands several times is put together */
     KIND_COUNT,
+    KIND_WEIGHT,   /* at least 1 */
     KIND_PATIENCE, /* seconds: 0 for ever, else PATIENCE_MIN and more */
     KIND_SIZE,
     KIND_MODE,
@@ -122,6 +123,15 @@ static const struct option_entry entries[] = {
      "0: it is refused at once)."},
     {"lease", 0, KIND_TIME, 0, AT(lease), 31536000, "TIME",
      "After which a session ends as soon as somebody waits for what it has (0: it does not)."},
+    {"scheduler", 0, KIND_WORD, 0, AT(scheduler), 0, "none|time",
+     "none: programs compute at the same time, as the GPU does it. time: they take turns, by\n"
+     "share, priority and compute (none)."},
+    {"share", 0, KIND_WEIGHT, 0, AT(share), 1000, "N",
+     "With scheduler = time: how much of the GPU's time a program gets while others compute, too:\n"
+     "twice as much as one with half of that (100)."},
+    {"compute", 0, KIND_COUNT, 0, AT(compute), 100, "PERCENT",
+     "With scheduler = time: of a GPU's time a program gets no more, even if nobody else wants it\n"
+     "(0: all of it)."},
     {"overcommit", 0, KIND_WORD, 0, AT(overcommit), 0, "no|yes",
      "no: programs wait in line until the GPUs have all memory that they may have, and those\n"
      "without a quota get what is left (yes)."},
@@ -253,6 +263,8 @@ static const struct option_entry class_entries[] = {
     {"exclusive", 0, KIND_WORD, 0, CLASS_AT(exclusive), 0, "no|may|always", NULL},
     {"wait", 0, KIND_TIME, 0, CLASS_AT(wait), 31536000, NULL, NULL},
     {"lease", 0, KIND_TIME, 0, CLASS_AT(lease), 31536000, NULL, NULL},
+    {"share", 0, KIND_WEIGHT, 0, CLASS_AT(share), 1000, NULL, NULL},
+    {"compute", 0, KIND_COUNT, 0, CLASS_AT(compute), 100, NULL, NULL},
     {"reconnect", 0, KIND_COUNT, 0, CLASS_AT(reconnect), 86400, NULL, NULL},
 };
 #define CLASS_ENTRY_COUNT (sizeof class_entries / sizeof *class_entries)
@@ -289,6 +301,7 @@ void tows_config_defaults(struct tows_config *config)
     config->priority = TOW_CONFIG_NORMAL;
     config->usage_size = UINT64_C(8) << 20;
     config->wait = 86400;
+    config->share = 100;
     config->overcommit = 1;
     config->context_memory = TOW_CONFIG_UNSAID;
     config->code_cache = UINT64_C(4) << 30;
@@ -479,6 +492,11 @@ static int config_set(void *base, const struct option_entry *entry, const char *
                                "%s: %s = %s is too small; the least is %d, or 0: for ever", where,
                                entry->name, value, PATIENCE_MIN);
     }
+    if (entry->kind == KIND_WEIGHT && number == 0) {
+        return config_complain(why, why_size, -EINVAL,
+                               "%s: %s = %s is too small; write a number from 1 to %llu", where,
+                               entry->name, value, (unsigned long long)entry->max);
+    }
     memcpy(at, &number, sizeof number);
     return 0;
 }
@@ -541,6 +559,7 @@ static int begin_class(struct tows_config *config, char *text, const char *where
     class->gpu_memory = class->max_sessions = class->sessions_per_peer = TOW_CONFIG_UNSAID;
     class->session_memory = class->session_idle = class->reconnect = TOW_CONFIG_UNSAID;
     class->priority = class->exclusive = class->wait = class->lease = TOW_CONFIG_UNSAID;
+    class->share = class->compute = TOW_CONFIG_UNSAID;
     return 0;
 }
 

@@ -35,13 +35,16 @@ struct tows_config_class {
     char certificates[TOW_CONFIG_CLASS_WORDS_MAX];
     char networks[TOW_CONFIG_CLASS_WORDS_MAX];
     uint64_t gpu_memory, max_sessions, sessions_per_peer, session_memory, session_idle, reconnect;
-    uint64_t priority, exclusive, wait, lease;
+    uint64_t priority, exclusive, wait, lease, share, compute;
 };
 
 /* The words of `priority`, by number. */
 enum tows_config_priority { TOW_CONFIG_LOW, TOW_CONFIG_NORMAL, TOW_CONFIG_HIGH };
 /* Of `exclusive`: a program never has a GPU alone; it may ask for that; each of them has it. */
 enum tows_config_exclusive { TOW_CONFIG_SHARED, TOW_CONFIG_MAY_EXCLUDE, TOW_CONFIG_EXCLUDES };
+
+/* Of `scheduler`: sessions compute at the same time, as the GPU does it; they take turns. */
+enum tows_config_scheduler { TOW_CONFIG_TOGETHER, TOW_CONFIG_TIME };
 
 /* Numbers from `first` on; none: count is 0. */
 struct tows_config_range {
@@ -74,6 +77,9 @@ struct tows_config {
     uint64_t exclusive;       /* enum tows_config_exclusive */
     uint64_t wait;            /* seconds that a program may wait in line */
     uint64_t lease;      /* seconds after which a session gives way to those who wait; 0: none */
+    uint64_t scheduler;  /* enum tows_config_scheduler */
+    uint64_t share;      /* weight of a session among those that take turns */
+    uint64_t compute;    /* percent of a GPU's time that a session may have; 0: all */
     uint64_t overcommit; /* 0: no more GPU memory is promised than there is */
     uint64_t context_memory;  /* of a GPU, that a session takes beside its quota; UNSAID: usual */
     uint64_t reconnect;       /* seconds that a cut may last; 0: it ends the session */

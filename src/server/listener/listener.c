@@ -15,6 +15,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "server/pool/gates.h"
 #include "server/pool/watchdog.h"
 #include "server/pool/worker_pool.h"
 #include "server/door/door.h"
@@ -283,6 +284,9 @@ static unsigned fill_polls(struct tows_server *server, int *ret_timeout_ms)
         int64_t moment = server->tick_ns < server->look_ns ? server->tick_ns : server->look_ns;
         wake_ns = moment < wake_ns ? moment : wake_ns;
     }
+    if (tows_gates_next(&server->pool) < wake_ns) {
+        wake_ns = tows_gates_next(&server->pool);
+    }
     if (server->ending_ns != 0 && server->ending_ns < wake_ns) {
         wake_ns = server->ending_ns;
     }
@@ -361,6 +365,7 @@ void tows_listener_run(struct tows_server *server)
         }
         listener_answer(server);
         tows_balance(server);
+        tows_gates_drive(&server->pool);
         tows_door_sweep(&server->door);
         if (listener_make_room(server) < 0) {
             /* Whoever does not fit is looked at when memory is to be had again. */

@@ -36,6 +36,22 @@ static uint64_t charged_here(const struct tows_worker *worker, unsigned device)
                : worker->stats->charged[device];
 }
 
+/* How long it had turns, and waited for some, while others computed there, too. */
+static void write_turns(struct tow_json *json, const struct tows_worker *worker)
+{
+    uint64_t used_ns = 0, waited_ns = 0;
+    for (unsigned i = 0; i < TOW_STATS_GPUS_MAX; i++) {
+        used_ns += worker->seat.turns[i].used_ns;
+        waited_ns += worker->seat.turns[i].waited_ns;
+    }
+    tow_json_object(json, "turns");
+    tow_json_u64(json, "share", worker->limits.share);
+    tow_json_u64(json, "compute", worker->limits.compute);
+    tow_json_f64(json, "had_s", (double)used_ns / (double)TOW_TIME_S);
+    tow_json_f64(json, "waited_s", (double)waited_ns / (double)TOW_TIME_S);
+    tow_json_end(json);
+}
+
 /* What a session has of its quota of each GPU; GPUs behind the last that it uses are left out. */
 static void write_charged(struct tow_json *json, const struct tows_worker *worker)
 {
@@ -92,6 +108,8 @@ static void write_session(struct tow_json *json, const struct tows_worker *worke
         write_charged(json, worker);
     }
     tow_json_u64(json, "calls", stats->calls);
+    tow_json_u64(json, "launches", stats->launches);
+    tow_json_f64(json, "gpu_s", (double)tows_gates_time(worker) / (double)TOW_TIME_S);
     tow_json_u64(json, "replies", stats->replies);
     tow_json_u64(json, "bytes_in", stats->bytes_in);
     tow_json_u64(json, "bytes_out", stats->bytes_out);
@@ -101,6 +119,9 @@ static void write_session(struct tow_json *json, const struct tows_worker *worke
         tow_json_f64(json, "detached_s", seconds_since(detached_ns));
     }
     write_suspended(json, worker);
+    if (limits->turns) {
+        write_turns(json, worker);
+    }
     tow_json_i64(json, "worker_pid", worker->pid);
     tow_json_i64(json, "nice", worker->usage.nice);
     tow_json_object(json, "limits");

@@ -86,6 +86,22 @@ static const char *name_setting(const struct tows_config *config,
     return ret_text;
 }
 
+/* What has no effect is a mistake. */
+static int check_turns(const struct tows_config *config, const struct tows_config_class *from,
+                       char *why, size_t why_size)
+{
+    bool says = from->share != TOW_CONFIG_UNSAID || from->compute != TOW_CONFIG_UNSAID;
+    if (config->scheduler == TOW_CONFIG_TIME || !says) {
+        return 0;
+    }
+    snprintf(why, why_size,
+             "%s:%u: class %s: %s holds only where sessions take turns; write scheduler = time "
+             "above the first section",
+             config->file, from->line, from->name,
+             from->share != TOW_CONFIG_UNSAID ? "share" : "compute");
+    return -EINVAL;
+}
+
 static int read_class(const struct tows_config *config, const struct tows_config_class *from,
                       struct tows_policy_class *class, char *why, size_t why_size)
 {
@@ -101,11 +117,17 @@ static int read_class(const struct tows_config *config, const struct tows_config
     class->priority = from->priority;
     class->exclusive = from->exclusive;
     class->wait = from->wait;
+    class->share = from->share;
+    class->compute = from->compute;
     class->lease = from->lease;
     class->reconnect = from->reconnect;
-    int error = tows_allow_read_list(from->users,
-                                     name_setting(config, from, "users", setting, sizeof setting),
-                                     false, class->users, &class->user_count, why, why_size);
+    int error = check_turns(config, from, why, why_size);
+    if (error < 0) {
+        return error;
+    }
+    error = tows_allow_read_list(from->users,
+                                 name_setting(config, from, "users", setting, sizeof setting),
+                                 false, class->users, &class->user_count, why, why_size);
     if (error == 0) {
         error = tows_allow_read_list(from->groups,
                                      name_setting(config, from, "groups", setting, sizeof setting),
@@ -121,6 +143,11 @@ static int read_class(const struct tows_config *config, const struct tows_config
 int tows_policy_read(const struct tows_config *config, struct tows_policy *ret_policy, char *why,
                      size_t why_size)
 {
+    if (config->compute != 0 && config->scheduler != TOW_CONFIG_TIME) {
+        snprintf(why, why_size,
+                 "compute holds only where sessions take turns; write scheduler = time");
+        return -EINVAL;
+    }
     /* Of one's own server one has all. */
     unsigned count = config->private_dir[0] == '\0' ? config->class_count : 0;
     for (unsigned i = 0; i < count; i++) {
@@ -253,6 +280,14 @@ static void limit_line(const struct tows_config *config, const struct tows_polic
     if (wish->priority != TOW_PRIORITY_UNSAID && wish->priority - TOW_PRIORITY_LOW < priority) {
         priority = wish->priority - TOW_PRIORITY_LOW;
     }
+    uint64_t share = config->share, compute = private ? 0 : config->compute;
+    if (class != NULL) {
+        share = said_or(class->share, share);
+        compute = said_or(class->compute, compute);
+    }
+    limits->turns = config->scheduler == TOW_CONFIG_TIME;
+    limits->share = (uint32_t)(wish->share != 0 && wish->share < share ? wish->share : share);
+    limits->compute = compute < 100 ? (uint32_t)compute : 0;
     limits->priority = (uint32_t)priority;
     limits->lease = lease;
     limits->exclusive = exclusive == TOW_CONFIG_EXCLUDES ||

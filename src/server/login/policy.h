@@ -28,6 +28,9 @@ struct tows_limits {
     uint64_t session_idle;                     /* seconds without a command; 0: for ever */
     uint64_t lease;            /* seconds after which it gives way to those who wait; 0: never */
     uint32_t priority;         /* enum tows_config_priority */
+    uint32_t share;            /* its weight among those that compute */
+    uint32_t compute;          /* percent of a GPU's time that it may have; 0: all */
+    bool turns;                /* it takes turns with those */
     bool exclusive, forbidden; /* has the GPUs alone; asks for that and may not */
     uint64_t reconnect;        /* seconds that a cut may last; 0: it is the end */
 };
@@ -47,7 +50,7 @@ struct tows_policy_class {
     unsigned network_count;
     /* TOW_CONFIG_UNSAID: the setting of that name holds. */
     uint64_t gpu_memory, max_sessions, sessions_per_peer, session_memory, session_idle, reconnect;
-    uint64_t priority, exclusive, wait, lease;
+    uint64_t priority, exclusive, wait, lease, share, compute;
 };
 
 struct tows_policy {

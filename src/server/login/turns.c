@@ -61,7 +61,7 @@ static void count_time(struct tows_turns *turns, int64_t now_ns)
     turns->now_ns = now_ns;
 }
 
-/* Who was away has saved nothing; a debt stays. */
+/* Who was away for long has saved nothing; a debt stays. */
 static void meet_newcomers(struct tows_turns *turns)
 {
     bool some = false;
@@ -80,7 +80,8 @@ static void meet_newcomers(struct tows_turns *turns)
         if (there && !turn->there && turn->passed < least) {
             turn->passed = least;
         }
-        turn->there = there;
+        turn->left_ns = there ? turns->now_ns : turn->left_ns;
+        turn->there = there || (turn->there && turns->now_ns - turn->left_ns < TOW_TURNS_AWAY_NS);
         if (!turn->wants || turn->may) {
             turn->waits_ns = 0;
         } else if (turn->waits_ns == 0) {

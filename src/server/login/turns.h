@@ -21,6 +21,9 @@
 #define TOW_TURNS_QUANTUM_NS (50 * TOW_TIME_MS)
 /* Who waits for so long behind those of higher priority gets one slice. */
 #define TOW_TURNS_STARVES_NS TOW_TIME_S
+/* Who comes again so soon was never away: a program that waits for its kernels before it gives more
+ * loses nothing. */
+#define TOW_TURNS_AWAY_NS (50 * TOW_TIME_MS)
 /* Over so long a percentage holds: a session may be ahead of it or behind it by no more. */
 #define TOW_TURNS_WINDOW_NS (100 * TOW_TIME_MS)
 
@@ -43,7 +46,8 @@ struct tows_turn {
     double passed;      /* used_ns by its weight: the least goes next */
     double allowance;   /* ns that it may still have of its percentage; less than 0: a debt */
     int64_t waits_ns;   /* since when it waits; 0: it does not */
-    bool there;         /* it wanted or worked when last looked */
+    bool there;         /* it wanted or worked a moment ago */
+    int64_t left_ns;    /* when it did last */
 };
 
 /* One GPU. */

@@ -58,14 +58,28 @@ int tows_export_registry_add(struct tows_export_registry *exports, const void *o
     return 0;
 }
 
-int tows_export_registry_find(const struct tows_export_registry *exports,
-                              const struct tow_token *token)
+static const struct tows_export *exports_look(const struct tows_export_registry *exports,
+                                              const struct tow_token *token)
 {
     const struct tows_export *entry = *exports_bucket(exports, token);
     while (entry != NULL && !tow_token_equal(&entry->token, token)) {
         entry = entry->next;
     }
+    return entry;
+}
+
+int tows_export_registry_find(const struct tows_export_registry *exports,
+                              const struct tow_token *token)
+{
+    const struct tows_export *entry = exports_look(exports, token);
     return entry != NULL ? entry->fd : -ENOENT;
+}
+
+const void *tows_export_registry_owner(const struct tows_export_registry *exports,
+                                       const struct tow_token *token)
+{
+    const struct tows_export *entry = exports_look(exports, token);
+    return entry != NULL ? entry->owner : NULL;
 }
 
 static void exports_drop(struct tows_export_registry *exports, struct tows_export **at,

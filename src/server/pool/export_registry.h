@@ -32,6 +32,9 @@ int tows_export_registry_add(struct tows_export_registry *exports, const void *o
 /* The descriptor, borrowed; -ENOENT. */
 int tows_export_registry_find(const struct tows_export_registry *exports,
                               const struct tow_token *token);
+/* Who has exported it; NULL: nobody. */
+const void *tows_export_registry_owner(const struct tows_export_registry *exports,
+                                       const struct tow_token *token);
 /* Closes what the owner had under the token, if anything. */
 void tows_export_registry_forget(struct tows_export_registry *exports, const void *owner,
                                  unsigned *count, const struct tow_token *token);

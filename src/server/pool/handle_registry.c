@@ -10,8 +10,9 @@
 #include "base/hash.h"
 
 struct tows_handle {
-    struct tows_handle *next;  /* owned by the table */
-    struct tows_handle *later; /* borrowed: the next that the same session made */
+    struct tows_handle *next;              /* owned by the table */
+    struct tows_handle *later;             /* borrowed: the next that the same session made */
+    const struct tows_handle_owner *owner; /* borrowed: who has made it */
     struct tows_who who;
     struct tow_token token;
     struct tows_ipc_handle handle;
@@ -84,6 +85,7 @@ int tows_handle_registry_add(struct tows_handle_registry *handles, struct tows_h
             drop_oldest(handles, owner);
         }
         struct tows_handle **at = handles_bucket(handles, &token);
+        entry->owner = owner;
         entry->who = *who;
         entry->token = token;
         entry->handle = *handle;
@@ -99,13 +101,15 @@ int tows_handle_registry_add(struct tows_handle_registry *handles, struct tows_h
 
 int tows_handle_registry_find(const struct tows_handle_registry *handles,
                               const struct tow_token *token, const struct tows_who *who,
-                              struct tows_ipc_handle *ret_handle)
+                              struct tows_ipc_handle *ret_handle,
+                              const struct tows_handle_owner **ret_owner)
 {
     const struct tows_handle *entry = handles_look(handles, token);
     if (entry == NULL || !tows_who_same(&entry->who, who)) {
         return -ENOENT;
     }
     *ret_handle = entry->handle;
+    *ret_owner = entry->owner;
     return 0;
 }
 

@@ -44,10 +44,12 @@ struct tows_handle_registry {
 int tows_handle_registry_add(struct tows_handle_registry *handles, struct tows_handle_owner *owner,
                              uint64_t session, const struct tows_who *who,
                              const struct tows_ipc_handle *handle, struct tow_token *ret_token);
-/* The handle, for a session of `who`: -ENOENT if there is none, or it is another's. */
+/* The handle, for a session of `who`, and who has made it: -ENOENT if there is none, or it is
+ * another's. */
 int tows_handle_registry_find(const struct tows_handle_registry *handles,
                               const struct tow_token *token, const struct tows_who *who,
-                              struct tows_ipc_handle *ret_handle);
+                              struct tows_ipc_handle *ret_handle,
+                              const struct tows_handle_owner **ret_owner);
 /* Forgets all that a session has made. */
 void tows_handle_registry_end(struct tows_handle_registry *handles,
                               struct tows_handle_owner *owner);

@@ -102,6 +102,8 @@ static int build_line(const struct tows_worker *worker, int status, struct tow_b
     tow_json_f64(&json, "waited_s", (double)worker->waited_ns / (double)TOW_TIME_S);
     tow_json_i64(&json, "gpu", stats->device);
     tow_json_u64(&json, "calls", stats->calls);
+    tow_json_u64(&json, "launches", stats->launches);
+    tow_json_f64(&json, "gpu_s", (double)tows_gates_time(worker) / (double)TOW_TIME_S);
     tow_json_u64(&json, "bytes_in", stats->bytes_in);
     tow_json_u64(&json, "bytes_out", stats->bytes_out);
     tow_json_u64(&json, "gpu_memory", stats->memory_most);

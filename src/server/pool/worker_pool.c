@@ -87,6 +87,7 @@ static void take_lines_back(struct tows_worker *worker)
 
 static void worker_free(struct tows_worker_pool *pool, struct tows_worker *worker)
 {
+    tows_gates_end(pool, worker);
     tows_export_registry_end(&pool->exports, worker, &worker->exports);
     tows_handle_registry_end(&pool->handles, &worker->handles);
     take_lines_back(worker);
@@ -241,6 +242,7 @@ static int pool_serve(struct tows_worker_pool *pool, struct tows_worker *worker,
     msg.grant = worker->grant;
     msg.limits = worker->limits;
     make_secret(worker, &msg);
+    tows_gates_begin(pool, worker);
     msg.user = worker->user = tows_tenant_users_pick(pool, who);
     int error = tow_fds_send(worker->control, &msg, sizeof msg, &fd, 1);
     explicit_bzero(&msg.grant, sizeof msg.grant);
@@ -460,6 +462,16 @@ static ssize_t pool_receive(int control, void *packet, size_t size, int ret_fds[
     return got;
 }
 
+/* It uses what another has exported: their kernels may wait for each other. */
+static void join_turns(struct tows_worker_pool *pool, struct tows_worker *worker, const void *owner)
+{
+    for (struct tows_worker *other = pool->workers; other != NULL; other = other->next) {
+        if (other != worker && owner != NULL && (other == owner || &other->handles == owner)) {
+            tows_gates_join(pool, worker, other);
+        }
+    }
+}
+
 /* A session exports, imports or forgets a descriptor or a handle. It may be in the hands of its
  * client: only what it has exported itself is its own, and a socket that takes no answer at once
  * gets none. */
@@ -478,6 +490,7 @@ static void pool_exchange(struct tows_worker_pool *pool, struct tows_worker *wor
     } else if (msg->what == TOW_WORKER_MSG_GET) {
         given = tows_export_registry_find(&pool->exports, &msg->token);
         answer.error = given < 0 ? given : 0;
+        join_turns(pool, worker, tows_export_registry_owner(&pool->exports, &msg->token));
     } else if (msg->what == TOW_WORKER_MSG_FORGET) {
         tows_export_registry_forget(&pool->exports, worker, &worker->exports, &msg->token);
         answer.error = 0;
@@ -485,8 +498,10 @@ static void pool_exchange(struct tows_worker_pool *pool, struct tows_worker *wor
         answer.error = tows_handle_registry_add(&pool->handles, &worker->handles, worker->session,
                                                 &worker->who, &msg->handle, &answer.token);
     } else if (msg->what == TOW_WORKER_MSG_GET_HANDLE) {
-        answer.error =
-            tows_handle_registry_find(&pool->handles, &msg->token, &worker->who, &answer.handle);
+        const struct tows_handle_owner *owner = NULL;
+        answer.error = tows_handle_registry_find(&pool->handles, &msg->token, &worker->who,
+                                                 &answer.handle, &owner);
+        join_turns(pool, worker, owner);
     } else if (msg->what == TOW_WORKER_MSG_STORE) {
         char tenant[TOW_WHO_TEXT_MAX];
         answer.error =
@@ -802,6 +817,7 @@ void tows_worker_pool_fini(struct tows_worker_pool *pool, const char *why)
         }
         worker_free(pool, worker);
     }
+    tows_gates_fini(&pool->gates);
     tows_starter_fini(&pool->starter);
     tows_cache_writer_fini(&pool->writer);
     free(pool->devices);

@@ -16,6 +16,7 @@
 #include "server/config/config.h"
 #include "server/pool/cache_writer.h"
 #include "server/pool/export_registry.h"
+#include "server/pool/gates.h"
 #include "server/pool/handle_registry.h"
 #include "server/pool/records.h"
 #include "server/pool/refusals.h"
@@ -70,6 +71,7 @@ struct tows_worker {
     int64_t end_ns;    /* BUSY: it was told to end, and is ended then; 0: it was not */
     struct tows_usage usage;
     struct tows_suspend suspend;
+    struct tows_seat seat;        /* among those who take turns */
     uint8_t left[TOW_LOGIN_SIZE]; /* what its client's login left; whoever assigns it sets it */
     struct tow_login_keys secret; /* BUSY: of the session's secret, if `lasting` */
     bool lasting;                 /* its client may come again when its connection is cut */
@@ -96,6 +98,7 @@ struct tows_worker_pool {
     struct tows_handle_registry handles; /* of cuIpc, that they have made */
     struct tows_cache_writer writer;     /* of the cache of code */
     struct tows_records records;         /* of ended sessions */
+    struct tows_gates gates;             /* whose turn it is at which GPU */
     struct tows_refusals refusals;       /* which system calls the log has named */
     struct tows_starter starter;         /* of their processes */
     bool opened; /* some worker has opened its backend: the texts below hold */

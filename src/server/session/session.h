@@ -49,6 +49,13 @@ struct tows_session_stats {
     /* GPU memory of each GPU that counts against the session's quota: the worker says so. */
     _Atomic uint64_t charged[TOW_STATS_GPUS_MAX];
     _Atomic uint64_t memory_most; /* that `memory` ever was */
+    _Atomic uint64_t launches;    /* of kernels and graphs */
+    _Atomic uint64_t gpu_ns;      /* GPU time that it has had; 0: the worker cannot tell */
+    /* Turns (server/worker/gate.h). The listener's word for each GPU, and how far the worker has
+     * followed; whether it has something to submit there, and whether it has not finished. */
+    _Atomic uint32_t gate[TOW_STATS_GPUS_MAX], gate_seen[TOW_STATS_GPUS_MAX];
+    _Atomic uint32_t wants[TOW_STATS_GPUS_MAX], works[TOW_STATS_GPUS_MAX];
+    _Atomic uint32_t gate_news; /* counts: one of these has changed. The worker sleeps on it. */
     /* The listener's watchdog counts up; the worker's thread that answers says how far it is. */
     _Atomic uint32_t alive_asked, alive_answered;
     char client[128];   /* written once, before started_ns */

@@ -51,6 +51,7 @@ static struct {
     struct tow_driver next; /* the driver itself */
     struct tows_ledger ledger;
     struct tows_mappings mappings;
+    _Atomic uint64_t *launches; /* borrowed: only the leader launches */
     atomic_uint_least64_t made; /* keys of KEY_MADE */
     int devices;
     unsigned major; /* compute capability of the first GPU */
@@ -654,10 +655,16 @@ static CUresult exec_destroy(CUgraphExec exec)
     return result;
 }
 
+static CUresult count_launch(CUgraphExec exec, CUstream stream)
+{
+    tow_line_count(account.launches, 1);
+    return tow_drive(&account.next, cuGraphLaunch)(exec, stream);
+}
+
 static CUresult graph_launch(CUgraphExec exec, CUstream stream)
 {
     bool first = tows_graph_memory_launch(exec);
-    CUresult result = tow_drive(&account.next, cuGraphLaunch)(exec, stream);
+    CUresult result = count_launch(exec, stream);
     tows_graph_memory_launched(exec, first, result == CUDA_SUCCESS);
     return result;
 }
@@ -853,11 +860,13 @@ static CUresult memory_info(size_t *ret_free, size_t *ret_total)
 void tows_account_install(struct tow_driver *driver, struct tows_session_stats *stats)
 {
     account.next = *driver;
+    account.launches = &stats->launches;
     tows_ledger_init(&account.ledger, &stats->memory, &stats->memory_most, stats->charged);
     tows_mappings_init(&account.mappings, block_gone, NULL);
     if (tow_drive(driver, cuDeviceGetCount)(&account.devices) != CUDA_SUCCESS) {
         account.devices = 0;
     }
+    tow_driver_set(driver, cuGraphLaunch, count_launch);
     tow_driver_set(driver, cuMemAlloc_v2, account_alloc);
     tow_driver_set(driver, cuMemAllocPitch_v2, alloc_pitch);
     tow_driver_set(driver, cuMemAllocManaged, alloc_managed);

@@ -6,12 +6,23 @@
 #include "base/log.h"
 #include "base/thread.h"
 
+static uint64_t (*_Atomic gpu_time)(void);
+
+void tows_alive_tell_time(uint64_t (*ask)(void))
+{
+    atomic_store(&gpu_time, ask);
+}
+
 static void *alive_answer(void *arg)
 {
     struct tows_session_stats *stats = arg;
     for (;;) {
         uint32_t asked = atomic_load(&stats->alive_asked);
         atomic_store(&stats->alive_answered, asked);
+        uint64_t (*ask)(void) = atomic_load(&gpu_time);
+        if (ask != NULL) {
+            atomic_store(&stats->gpu_ns, ask());
+        }
         tow_futex_wait(&stats->alive_asked, asked, TOW_TIME_FOREVER, true);
     }
     return NULL;

@@ -11,5 +11,8 @@
 /* Starts it; `stats`, which the listener sees, must live on. Behind those walls that hold for one
  * thread and those it makes. */
 void tows_alive_start(struct tows_session_stats *stats);
+/* With each answer it says from now on what GPU time the session has had. `ask` waits for nobody.
+ */
+void tows_alive_tell_time(uint64_t (*ask)(void));
 
 #endif

@@ -25,6 +25,7 @@
 #include "server/worker/alive.h"
 #include "server/worker/cache.h"
 #include "server/worker/describe.h"
+#include "server/worker/gate.h"
 #include "server/worker/guard.h"
 #include "server/worker/leash.h"
 #include "server/worker/output.h"
@@ -161,6 +162,7 @@ static void session_lasts(struct tow_line *line, int64_t limit_ns)
  * session has its grace time. */
 static void client_leaves(void)
 {
+    tows_gate_let_go();
     struct tow_line *line = atomic_load(&lasting);
     atomic_store(&said_goodbye, true);
     if (line != NULL) {
@@ -180,11 +182,13 @@ static void worker_dismiss(void)
     if (session == NULL) {
         _exit(TOW_WORKER_END_TOLD);
     }
+    tows_gate_let_go();
     tows_session_dismiss(session, sentence, GRACE_NS);
 }
 
 static void client_gone(void)
 {
+    tows_gate_let_go();
     struct tow_line *line = atomic_load(&lasting);
     if (line != NULL) {
         tow_keep_give_up(line);
@@ -478,6 +482,13 @@ static void exchange_forget(const struct tow_backend_token *token)
 static const struct tow_backend_exchange_ops exchange_ops = {exchange_keep, exchange_get,
                                                              exchange_forget};
 
+/* What the gate says lies where the listener looks. */
+static void tell_turn(void)
+{
+    struct tows_worker_msg msg = {.what = TOW_WORKER_MSG_TURN};
+    tow_fds_send(TOW_WORKER_MSG_FD, &msg, sizeof msg, NULL, 0);
+}
+
 /* For the program's stderr. */
 static void tell_client(const char *sentence)
 {
@@ -521,6 +532,10 @@ static int worker_serve(const struct tows_config *config, struct tow_backend *ba
         tows_account_limit(&backend->driver, request->limits.gpu_memory,
                            request->limits.gpu_memory_from, tell_client);
     }
+    if (request->limits.turns && tows_gate_start(backend, stats, tell_turn) < 0) {
+        tow_log(TOW_AREA_SERVER, TOW_LOG_WARN, "no thread for turns can be had");
+        return -EAGAIN;
+    }
     /* Threads of the session may still look at these when this one has left. */
     static struct tows_session_options options;
     options = (struct tows_session_options){
@@ -548,6 +563,9 @@ static int worker_serve(const struct tows_config *config, struct tow_backend *ba
     };
     error = tows_session_run(line, backend, &options);
     tows_cache_wait();
+    if (backend->gpu_time != NULL) {
+        atomic_store(&stats->gpu_ns, backend->gpu_time());
+    }
     if (error == -ECANCELED) {
         tow_log(TOW_AREA_SERVER, TOW_LOG_DEBUG, "dismissed");
     } else if (error == -EPROTO) {
@@ -740,6 +758,7 @@ int tows_worker_main(const struct tows_config *config)
     }
     tows_account_install(&backend.driver, stats);
     tows_guard_install(&backend.driver);
+    tows_alive_tell_time(backend.gpu_time);
     if (backend.exchange != NULL) {
         *backend.exchange = &exchange_ops;
     }

@@ -46,11 +46,22 @@ enum tows_worker_msg_what {
                             one descriptor comes with it */
     TOW_WORKER_MSG_RENEWED = 16, /* worker, over tls: the session's own line goes on over this
                            connection; no answer */
+    TOW_WORKER_MSG_TURN = 17,    /* worker: `wants` or `works` in what it shares has changed */
     /* One order at a time: the next one comes when the worker has answered the last. */
     TOW_WORKER_MSG_SUSPEND = 24,   /* listener: put the GPU memory out, within limit_ms */
     TOW_WORKER_MSG_GO_ON = 25,     /* listener: take it in again */
     TOW_WORKER_MSG_SUSPENDED = 26, /* worker: it is done or, with a text, it has failed */
 };
+
+/* The listener's word for a GPU: one of these, and above it a count, by which an answer is to the
+ * last one. */
+enum tows_gate_state {
+    TOW_GATE_OFF,  /* nobody takes turns */
+    TOW_GATE_SHUT, /* another has the turn */
+    TOW_GATE_OPEN, /* it has it */
+};
+#define TOW_GATE_STATE(word) ((word)&3u)
+#define TOW_GATE_STEP 4u
 
 enum { TOW_WORKER_MSG_TEXT_MAX = 64 << 10 };
 

@@ -15,6 +15,7 @@
 #include "backend/soft/ground/context.h"
 #include "backend/soft/ground/handle.h"
 #include "backend/soft/ground/state.h"
+#include "ptx/ptx.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -34,6 +35,11 @@
 
 static bool poller;           /* an idle runner watches what other processes or the host write */
 static int64_t poll_interval; /* how long it sleeps */
+
+/* What GPU time was: the runners' processor time, and that of callers who ran something. */
+static clockid_t runner_clocks[TOW_SOFT_RUNNERS_MAX];
+static unsigned runner_clock_count;
+static uint64_t helped_ns;
 
 void tow_soft_mark_pause(const struct tow_soft_mark *mark)
 {
@@ -357,6 +363,28 @@ static void run_head(struct tow_soft_stream *stream)
     tow_soft_engine_kick();
 }
 
+/* The same by a caller, who does not wait for a runner. */
+static void help_head(struct tow_soft_stream *stream)
+{
+    uint64_t before = tow_time_of(CLOCK_THREAD_CPUTIME_ID);
+    run_head(stream);
+    helped_ns += tow_time_of(CLOCK_THREAD_CPUTIME_ID) - before;
+}
+
+uint64_t tow_soft_engine_time(void)
+{
+    static _Atomic uint64_t last;
+    if (!tow_mutex_try(&tow_soft.lock)) {
+        return last;
+    }
+    uint64_t sum = helped_ns;
+    for (unsigned i = 0; i < runner_clock_count; i++) {
+        sum += tow_time_of(runner_clocks[i]);
+    }
+    tow_mutex_unlock(&tow_soft.lock);
+    return last = sum + tow_ptx_helpers_ns();
+}
+
 static struct tow_soft_stream *engine_pick(void)
 {
     struct tow_soft_stream *best = NULL;
@@ -393,6 +421,9 @@ static void *engine_runner(void *arg)
     (void)arg;
     tow_mutex_lock(&tow_soft.lock);
     tow_soft.runners_starting--;
+    runner_clock_count +=
+        runner_clock_count < TOW_SOFT_RUNNERS_MAX &&
+        pthread_getcpuclockid(pthread_self(), &runner_clocks[runner_clock_count]) == 0;
     while (!tow_soft.stopping) {
         struct tow_soft_stream *stream = engine_pick();
         if (stream != NULL) {
@@ -474,7 +505,7 @@ CUresult tow_soft_submit(struct tow_soft_stream *stream, struct tow_soft_work *w
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
     if (small && stream->head == op && is_runnable(stream)) {
-        run_head(stream);
+        help_head(stream);
         return CUDA_SUCCESS;
     }
     uint64_t handle = stream->object.handle;
@@ -524,7 +555,7 @@ CUresult tow_soft_submit_wait(struct tow_soft_stream *stream, struct tow_soft_wo
     }
     while (!done) {
         if (may_help(stream)) {
-            run_head(stream);
+            help_head(stream);
         } else {
             tow_mutex_wait(&tow_soft.lock, &tow_soft.changed);
         }
@@ -561,7 +592,7 @@ static CUresult wait_for(struct tow_soft_ctx *ctx, struct tow_soft_stream *only)
             return CUDA_SUCCESS;
         }
         if (help != NULL) {
-            run_head(help);
+            help_head(help);
         } else {
             tow_mutex_wait(&tow_soft.lock, &tow_soft.changed);
         }
@@ -667,6 +698,7 @@ void tow_soft_engine_stop(void)
         pthread_cond_broadcast(&tow_soft.work);
     }
     later_due();
+    runner_clock_count = 0;
     tow_soft.stopping = false;
     tow_soft.polls = false;
     tow_soft.tokens = 0;

@@ -71,6 +71,9 @@ void tow_soft_engine_kick(void);
 /* Throws away what is queued for the context and waits until nothing of it runs. */
 void tow_soft_engine_drain(struct tow_soft_ctx *ctx);
 void tow_soft_engine_stop(void);
+/* GPU time of this process so far, in ns: what its threads used for work of streams. Waits for
+ * nobody: while others have the lock it is what it was. */
+uint64_t tow_soft_engine_time(void);
 /* Part of what lives on until queued work is done; nothing is allocated for it. */
 struct tow_soft_later {
     struct tow_soft_later *next;

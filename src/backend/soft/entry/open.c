@@ -192,6 +192,7 @@ static void describe_backend(const struct tow_soft_options *options,
     ret_backend->exchange = &tow_soft.exchange;
     ret_backend->show_used = soft_show_used;
     ret_backend->away = &tow_soft_away_ops;
+    ret_backend->gpu_time = tow_soft_engine_time;
     ret_backend->close = soft_close;
     ret_backend->state = &tow_soft;
 }
