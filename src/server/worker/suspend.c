@@ -3,7 +3,9 @@
 #include "server/worker/suspend.h"
 
 #include <errno.h>
+#include <stdatomic.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
@@ -16,13 +18,14 @@
 #include "server/session/session.h"
 #include "server/worker/worker_msg.h"
 
-static struct {
+struct order {
     struct tows_session *session; /* borrowed */
     bool out;
     int64_t limit_ns;
     char by[128];
-    int file; /* owned: what the memory held, while it is put out */
-} order;      /* of one thread at a time */
+};
+
+static atomic_int memory = -1; /* owned: what the GPU's memory held, while it is put out */
 
 /* Nobody waits for it longer than the listener lives. */
 static void suspend_answer(int error, const char *why)
@@ -36,29 +39,31 @@ static void suspend_answer(int error, const char *why)
     }
 }
 
-static int put_out(char *why, size_t size)
+static int put_out(const struct order *order, char *why, size_t size)
 {
     uint64_t bytes = 0;
-    order.file = memfd_create("towline-suspend", MFD_CLOEXEC);
-    if (order.file < 0) {
+    int file = memfd_create("towline-suspend", MFD_CLOEXEC);
+    if (file < 0) {
         snprintf(why, size, "there is nowhere to keep its memory: %s", strerror(errno));
         return -EMFILE;
     }
     int error =
-        tows_suspend_out(order.session, order.limit_ns, order.file, order.by, &bytes, why, size);
+        tows_suspend_out(order->session, order->limit_ns, file, order->by, &bytes, why, size);
     if (error < 0) {
-        close(order.file);
+        close(file);
     } else {
+        atomic_store(&memory, file);
         tow_log(TOW_AREA_SERVER, TOW_LOG_INFO, "suspended: %.1f MiB of GPU memory are put out",
                 (double)bytes / (1 << 20));
     }
     return error;
 }
 
-static int take_in(char *why, size_t size)
+static int take_in(const struct order *order, char *why, size_t size)
 {
-    int error = tows_suspend_in(order.session, order.file, why, size);
-    close(order.file);
+    int file = atomic_exchange(&memory, -1);
+    int error = tows_suspend_in(order->session, file, why, size);
+    close(file);
     if (error == 0) {
         tow_log(TOW_AREA_SERVER, TOW_LOG_INFO, "resumed");
     }
@@ -67,9 +72,10 @@ static int take_in(char *why, size_t size)
 
 static void *suspend_run(void *arg)
 {
-    (void)arg;
+    struct order *order = arg;
     char why[256] = "";
-    int error = order.out ? put_out(why, sizeof why) : take_in(why, sizeof why);
+    int error = order->out ? put_out(order, why, sizeof why) : take_in(order, why, sizeof why);
+    free(order);
     suspend_answer(error, why);
     return NULL;
 }
@@ -81,12 +87,18 @@ void tows_worker_suspend(struct tows_session *session, const struct tows_worker_
         suspend_answer(-EAGAIN, "its program has just come; try again");
         return;
     }
-    order.session = session;
-    order.out = msg->what == TOW_WORKER_MSG_SUSPEND;
-    order.limit_ns = (int64_t)msg->limit_ms * TOW_TIME_MS;
-    snprintf(order.by, sizeof order.by, "%.*s", (int)sizeof msg->peer - 1, msg->peer);
-    int error = tow_thread_start("tow-suspend", suspend_run, NULL, &thread);
+    struct order *order = calloc(1, sizeof *order);
+    if (order == NULL) {
+        suspend_answer(-ENOMEM, "its worker has no memory");
+        return;
+    }
+    order->session = session;
+    order->out = msg->what == TOW_WORKER_MSG_SUSPEND;
+    order->limit_ns = (int64_t)msg->limit_ms * TOW_TIME_MS;
+    snprintf(order->by, sizeof order->by, "%.*s", (int)sizeof msg->peer - 1, msg->peer);
+    int error = tow_thread_start("tow-suspend", suspend_run, order, &thread);
     if (error < 0) {
+        free(order);
         suspend_answer(error, "its worker can start no thread");
     } else {
         pthread_detach(thread);

@@ -70,6 +70,8 @@ static void hold(size_t size)
         MUST(cuMemcpyDtoH_v2(back, memory, size));
         say(memcmp(back, words, size) == 0 ? "right" : "wrong");
     }
+    free(words);
+    free(back);
 }
 
 static void run_kernels(void)
