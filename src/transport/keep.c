@@ -20,6 +20,8 @@
 #define PAUSE_MAX_NS (500 * TOW_TIME_MS)
 /* A line that lived no longer and carried nothing was as good as none. */
 #define SHORT_NS (5 * TOW_TIME_S)
+/* How long a word for who goes may take. */
+#define REFUSE_NS (100 * TOW_TIME_MS)
 /* One try. */
 #define REDIAL_NS (4 * TOW_TIME_S)
 
@@ -234,6 +236,9 @@ static int exchange_taken(struct keep_line *keep, struct tow_line *fresh, int64_
     }
     int kind = keep_get_head(at, &size, ret_taken);
     tow_line_consume(fresh, KEEP_HEAD);
+    if (kind == KEEP_END) {
+        return -ESTALE;
+    }
     return kind == KEEP_RESUME && *ret_taken >= atomic_load(&keep->acked) &&
                    *ret_taken <= atomic_load(&keep->offered)
                ? 0
@@ -287,7 +292,9 @@ int tow_keep_mend(struct tow_line *line, struct tow_line *fresh, int64_t deadlin
         keep_receive_give(keep);
     }
     keep_wire_put(keep, wire); /* the old one, or the new one that was of no use */
-    if (error == 0) {
+    if (error == -ESTALE) {
+        keep_end(keep, -EPIPE, -ECONNRESET);
+    } else if (error == 0) {
         int ended = keep_ended(keep);
         if (ended != 0) {
             shut_wire(keep); /* the end came while there were two */
@@ -488,6 +495,10 @@ int tow_keep_line(struct tow_line *inner, const struct tow_keep_setup *setup,
     if (error == 0) {
         error = take_over(keep, inner);
     }
+    if (error == 0 && setup->hello_ns > 0) {
+        uint64_t none;
+        error = exchange_taken(keep, inner, tow_time_deadline(setup->hello_ns), &none);
+    }
     if (error == 0 && setup->redial != NULL) {
         error = tow_thread_start("towline-mend", mender_run, keep, &keep->mender);
         keep->mender_started = error == 0;
@@ -499,6 +510,17 @@ int tow_keep_line(struct tow_line *inner, const struct tow_keep_setup *setup,
     }
     *ret_line = &keep->line;
     return 0;
+}
+
+void tow_keep_refuse(struct tow_line *fresh)
+{
+    uint8_t *to;
+    if (tow_line_reserve(fresh, KEEP_HEAD, &to) == 0) {
+        keep_put_head(to, 0, KEEP_END, 0);
+        tow_line_commit_now(fresh, KEEP_HEAD);
+        tow_line_drain(fresh, tow_time_deadline(REFUSE_NS));
+    }
+    tow_line_close(fresh);
 }
 
 void tow_keep_give_up(struct tow_line *line)

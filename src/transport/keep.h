@@ -22,6 +22,9 @@ struct tow_keep_setup {
     /* How long a cut may last, by the clock that runs while the machine sleeps. Then the line ends
      * as others do. */
     int64_t limit_ns;
+    /* Nothing was carried yet: first both ends say so, as on each later line, within this time. It
+     * fails with -ESTALE if the peer takes no such line. 0: both have agreed otherwise. */
+    int64_t hello_ns;
     /* How many bytes are received before they are acknowledged without being asked; 0: as many as
      * is good. Tests have small ones. */
     uint64_t ack_every;
@@ -36,6 +39,9 @@ int tow_keep_line(struct tow_line *inner, const struct tow_keep_setup *setup,
  * not. The peer does the same, or redials. Any thread, while the line lives. After a failure the
  * line waits for another one: -EPROTO if the peer said what cannot be. */
 int tow_keep_mend(struct tow_line *line, struct tow_line *fresh, int64_t deadline_ns);
+
+/* Tells the peer on a new connection, which it owns, that no line goes on over it. */
+void tow_keep_refuse(struct tow_line *fresh);
 
 /* Ends it as if a cut had lasted too long: nobody will come. Any thread. */
 void tow_keep_give_up(struct tow_line *line);

@@ -22,7 +22,7 @@ int tow_login_resume(struct tow_line *line, const char *address, const struct to
                      size_t why_size);
 
 /* The same on a new encrypted connection, which only who has the session's grant can make: nothing
- * else is to be proved, and the session answers. -ESTALE: it takes no such line. */
+ * else is to be proved, and the session answers. */
 int tow_login_go_on(struct tow_line *line, const struct tow_resume *resume, int64_t deadline_ns);
 
 #endif

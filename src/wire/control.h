@@ -338,7 +338,7 @@ int tow_lasting_decode(const void *at, const struct tow_frame *frame,
 /* The server answers CHALLENGE; the PROOF is of the session's number and secret. */
 struct tow_resume {
     uint64_t session;
-    uint32_t line; /* TOW_LANE_MAIN, TOW_LANE_LEASH */
+    uint32_t line; /* TOW_LANE_MAIN, a lane's, TOW_LANE_SIDE, TOW_LANE_LEASH */
 };
 
 int tow_resume_encode(const struct tow_resume *resume, void *at, size_t size, uint32_t *ret_length);

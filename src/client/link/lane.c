@@ -10,6 +10,7 @@
 #include "base/log.h"
 #include "base/mutex.h"
 #include "base/thread.h"
+#include "client/link/lasting.h"
 #include "transport/lanes.h"
 #include "transport/transport.h"
 
@@ -42,7 +43,7 @@ static int lane_take(void *user, struct tow_line *line, const struct tow_data *d
 static void lane_ended(void *user, int error)
 {
     (void)error;
-    towc_link_lose(user, "a connection of its session was closed");
+    towc_link_lose(user, towc_lasting_closed(user));
 }
 
 /* The server takes the connection as one of ours. */
@@ -112,7 +113,9 @@ static void open_lanes(struct towc_link *link)
         struct tow_line *line = NULL;
         struct tow_lane lane = {.session = link->welcome.session, .index = i};
         memcpy(lane.key, link->lane.key, sizeof lane.key);
-        error = towc_lane_connect(link, link->address, &lane, why, sizeof why, &line);
+        error = link->lasting != NULL
+                    ? towc_lasting_further(link, i, &line)
+                    : towc_lane_connect(link, link->address, &lane, why, sizeof why, &line);
         if (error == 0) {
             error = tow_lanes_add(lanes, line);
         }
@@ -173,7 +176,7 @@ CUresult towc_lane_upload(struct towc_link *link, uint32_t transfer,
     CUresult status = towc_link_upload_packed(link, transfer, packer, at);
     for (unsigned i = 0; i < used; i++) {
         if (tow_lanes_wait(link->lane.lanes, &jobs[i]) < 0 && status == CUDA_SUCCESS) {
-            towc_link_lose(link, "a connection of its session was closed");
+            towc_link_lose(link, towc_lasting_closed(link));
             status = (CUresult)atomic_load(&link->lost);
         }
     }

@@ -13,6 +13,7 @@
 #include "base/mutex.h"
 #include "base/thread.h"
 #include "transport/keep.h"
+#include "transport/lanes.h"
 #include "transport/login.h"
 #include "transport/secret_page.h"
 #include "transport/transport.h"
@@ -22,6 +23,8 @@
 #define PAUSE_MIN_NS (10 * TOW_TIME_MS)
 #define PAUSE_MAX_NS (500 * TOW_TIME_MS)
 #define DIAL_NS (4 * TOW_TIME_S)
+/* What comes so soon after the last word that all is back is the same cut to the person. */
+#define BACK_NS (1 * TOW_TIME_S)
 /* One that lived no longer was as good as none. */
 #define SHORT_NS (5 * TOW_TIME_S)
 
@@ -33,16 +36,29 @@ struct session_secret {
     struct tow_grant grant;
 };
 
+/* One of the session's lines. Guarded by `cuts.lock`, but for what is set once. */
+struct lasting_line {
+    struct towc_lasting *lasting; /* set once */
+    uint32_t number;              /* set once */
+    bool down;                    /* it is being connected again */
+};
+
 struct towc_lasting {
     struct towc_link *link;        /* borrowed: it owns this */
     struct session_secret *secret; /* owned, on a secret page */
     bool granted;                  /* its connections are made with the grant */
     uint32_t seconds;
     atomic_int phase;
-    /* By the line's own thread. */
-    bool said;         /* the person was told of this cut */
-    int64_t since_ns;  /* when it was first tried to connect again; 0: there is no cut */
-    char refusal[256]; /* set before the line ends, which is how others know */
+    char refusal[256]; /* by the own line's thread, before the line ends: so others know */
+    struct lasting_line lines[TOW_LANES_MAX + 2]; /* its own, the lanes, the side line */
+    /* One cut for the person, however many lines it is. */
+    struct {
+        struct tow_mutex lock; /* guards all here */
+        unsigned down;         /* lines */
+        bool said;             /* the person was told of this cut */
+        int64_t since_ns;      /* when it was first tried to connect again */
+        int64_t back_ns;       /* when the person was told last that it is back; 0: never */
+    } cuts;
     struct {
         struct tow_mutex lock; /* guards all here but the thread */
         pthread_cond_t changed;
@@ -89,9 +105,11 @@ static int lasting_dial(struct towc_lasting *lasting, uint32_t which, int64_t de
         /* From the first byte on: a program may be killed at any time. */
         tow_line_set_abrupt(line);
     }
-    if (error == 0) {
-        error = grant != NULL ? tow_login_go_on(line, &resume, deadline_ns)
-                              : lasting_prove(lasting, line, &resume, deadline_ns, why, why_size);
+    if (error == 0 && grant != NULL) {
+        /* Who has shaken hands knows the session, or did a moment ago. */
+        error = tow_login_go_on(line, &resume, deadline_ns) < 0 ? -EAGAIN : 0;
+    } else if (error == 0) {
+        error = lasting_prove(lasting, line, &resume, deadline_ns, why, why_size);
     }
     if (error < 0) {
         tow_line_close(line);
@@ -101,51 +119,8 @@ static int lasting_dial(struct towc_lasting *lasting, uint32_t which, int64_t de
     return 0;
 }
 
-/* ---- the line ---- */
-
-static int dial_again(void *arg, int64_t deadline_ns, struct tow_line **ret_line)
-{
-    struct towc_lasting *lasting = arg;
-    char why[TOW_WHY_MAX] = "";
-    if (atomic_load(&lasting->phase) == LEFT) {
-        return -ESTALE;
-    }
-    if (lasting->since_ns == 0) {
-        lasting->since_ns = tow_time_now_ns();
-    }
-    int error = lasting_dial(lasting, TOW_LANE_MAIN, deadline_ns, why, sizeof why, ret_line);
-    if (error == -ESTALE) {
-        snprintf(lasting->refusal, sizeof lasting->refusal, "%s", why);
-    } else if (error < 0 && !lasting->said && atomic_load(&lasting->phase) == STAYS) {
-        lasting->said = true;
-        tow_log(TOW_AREA_CLIENT, TOW_LOG_WARN,
-                "the connection to %s was cut; trying again for %u s", lasting->link->address,
-                lasting->seconds);
-    }
-    return error;
-}
-
-static void line_mended(void *arg)
-{
-    struct towc_lasting *lasting = arg;
-    int64_t seconds = (tow_time_now_ns() - lasting->since_ns) / TOW_TIME_S;
-    if (atomic_load(&lasting->phase) == STAYS && lasting->said) {
-        tow_log(TOW_AREA_CLIENT, TOW_LOG_WARN,
-                "the connection to %s is back after %d s: the program goes on",
-                lasting->link->address, (int)seconds);
-    } else if (atomic_load(&lasting->phase) == STAYS) {
-        tow_log(TOW_AREA_CLIENT, TOW_LOG_WARN,
-                "the connection to %s was cut, and is back: the program goes on",
-                lasting->link->address);
-    }
-    lasting->said = false;
-    lasting->since_ns = 0;
-}
-
-/* ---- the leash ---- */
-
 /* Sleeps, unless all is over. */
-static void leash_pause(struct towc_lasting *lasting, int64_t ns)
+static void lasting_pause(struct towc_lasting *lasting, int64_t ns)
 {
     int64_t until = tow_time_deadline(ns);
     int error = 0;
@@ -155,6 +130,163 @@ static void leash_pause(struct towc_lasting *lasting, int64_t ns)
     }
     tow_mutex_unlock(&lasting->leash.lock);
 }
+
+/* ---- the lines ---- */
+
+/* Whether the session's own line is cut: that one goes first, and learns whether there is a
+ * session.
+ */
+static bool cut_begins(struct lasting_line *line)
+{
+    struct towc_lasting *lasting = line->lasting;
+    tow_mutex_lock(&lasting->cuts.lock);
+    if (!line->down) {
+        line->down = true;
+        if (lasting->cuts.down++ == 0) {
+            lasting->cuts.since_ns = tow_time_now_ns();
+        }
+    }
+    bool own = lasting->lines[TOW_LANE_MAIN].down;
+    tow_mutex_unlock(&lasting->cuts.lock);
+    return own;
+}
+
+/* `answered`: by the server, which knows the session. Then there is something to say only if that
+ * goes on. */
+static void cut_stays(struct lasting_line *line, bool answered)
+{
+    struct towc_lasting *lasting = line->lasting;
+    tow_mutex_lock(&lasting->cuts.lock);
+    bool long_since = tow_time_now_ns() - lasting->cuts.since_ns > BACK_NS;
+    bool says =
+        !lasting->cuts.said && (!answered || long_since) && atomic_load(&lasting->phase) == STAYS;
+    lasting->cuts.said = lasting->cuts.said || says;
+    tow_mutex_unlock(&lasting->cuts.lock);
+    if (says) {
+        tow_log(TOW_AREA_CLIENT, TOW_LOG_WARN,
+                "the connection to %s was cut; trying again for %u s", lasting->link->address,
+                lasting->seconds);
+    }
+}
+
+static void cut_ends(struct lasting_line *line)
+{
+    struct towc_lasting *lasting = line->lasting;
+    int64_t now_ns = tow_time_now_ns();
+    tow_mutex_lock(&lasting->cuts.lock);
+    bool back = line->down && --lasting->cuts.down == 0;
+    bool said = back && lasting->cuts.said;
+    /* The lines of one cut may notice it one after the other. */
+    bool again =
+        back && !said && lasting->cuts.back_ns != 0 && now_ns - lasting->cuts.back_ns < BACK_NS;
+    int seconds = (int)((now_ns - lasting->cuts.since_ns) / TOW_TIME_S);
+    line->down = false;
+    if (back) {
+        lasting->cuts.said = false;
+        lasting->cuts.back_ns = now_ns;
+    }
+    tow_mutex_unlock(&lasting->cuts.lock);
+    if (!back || again || atomic_load(&lasting->phase) != STAYS) {
+        return;
+    }
+    if (said) {
+        tow_log(TOW_AREA_CLIENT, TOW_LOG_WARN,
+                "the connection to %s is back after %d s: the program goes on",
+                lasting->link->address, seconds);
+    } else {
+        tow_log(TOW_AREA_CLIENT, TOW_LOG_WARN,
+                "the connection to %s was cut, and is back: the program goes on",
+                lasting->link->address);
+    }
+}
+
+static int dial_again(void *arg, int64_t deadline_ns, struct tow_line **ret_line)
+{
+    struct lasting_line *line = arg;
+    struct towc_lasting *lasting = line->lasting;
+    char why[TOW_WHY_MAX] = "";
+    if (atomic_load(&lasting->phase) == LEFT) {
+        return -ESTALE;
+    }
+    if (cut_begins(line) && line->number != TOW_LANE_MAIN) {
+        return -EAGAIN;
+    }
+    int error = lasting_dial(lasting, line->number, deadline_ns, why, sizeof why, ret_line);
+    if (error == -ESTALE && line->number == TOW_LANE_MAIN) {
+        snprintf(lasting->refusal, sizeof lasting->refusal, "%s", why);
+    } else if (error == -ESTALE) {
+        error = -EAGAIN; /* the session's own line learns it, too, and says why */
+    } else if (error < 0) {
+        tow_log(TOW_AREA_CLIENT, TOW_LOG_INFO, "%s: line %u cannot go on yet (%s): %s",
+                lasting->link->address, line->number, strerror(-error), why);
+        cut_stays(line, error == -EAGAIN);
+    }
+    return error;
+}
+
+static void line_mended(void *arg)
+{
+    cut_ends(arg);
+}
+
+static struct lasting_line *line_of(struct towc_lasting *lasting, uint32_t number)
+{
+    unsigned at = number == TOW_LANE_SIDE ? TOW_LANES_MAX + 1 : number;
+    struct lasting_line *line = &lasting->lines[at];
+    line->lasting = lasting;
+    line->number = number;
+    return line;
+}
+
+static struct tow_keep_setup line_setup(struct towc_lasting *lasting, uint32_t number)
+{
+    return (struct tow_keep_setup){.redial = dial_again,
+                                   .mended = line_mended,
+                                   .arg = line_of(lasting, number),
+                                   .limit_ns = (int64_t)lasting->seconds * TOW_TIME_S};
+}
+
+/* One try: -ESTALE if the server takes no such line, or has no such session any more; -EAGAIN if it
+ * knew the session. */
+static int open_further(struct towc_lasting *lasting, const struct tow_keep_setup *setup,
+                        uint32_t number, struct tow_line **ret_line)
+{
+    char why[TOW_WHY_MAX];
+    struct tow_line *inner = NULL;
+    int error = lasting_dial(lasting, number, tow_time_deadline(DIAL_NS), why, sizeof why, &inner);
+    if (error == 0) {
+        error = tow_keep_line(inner, setup, ret_line);
+        error = error == 0 || error == -ESTALE || error == -ENOMEM ? error : -EAGAIN;
+    }
+    return error;
+}
+
+/* Once it was asked for, the server may have it, and waits for its client as for a cut one: so it
+ * is not given up before the session is. */
+int towc_lasting_further(struct towc_link *link, uint32_t number, struct tow_line **ret_line)
+{
+    struct towc_lasting *lasting = link->lasting;
+    struct tow_keep_setup setup = line_setup(lasting, number);
+    int64_t until = tow_time_deadline(setup.limit_ns), pause = PAUSE_MIN_NS;
+    setup.hello_ns = DIAL_NS;
+    int error = open_further(lasting, &setup, number, ret_line);
+    while (error < 0 && error != -ESTALE && error != -ENOMEM && atomic_load(&link->lost) == 0 &&
+           !tow_time_passed(until)) {
+        cut_begins(setup.arg);
+        cut_stays(setup.arg, error == -EAGAIN);
+        lasting_pause(lasting, pause);
+        pause = 2 * pause < PAUSE_MAX_NS ? 2 * pause : PAUSE_MAX_NS;
+        error = open_further(lasting, &setup, number, ret_line);
+    }
+    cut_ends(setup.arg);
+    int64_t silence_ns = atomic_load(&link->silence_ns);
+    if (error == 0 && silence_ns >= 0) {
+        tow_line_set_silence(*ret_line, silence_ns);
+    }
+    return error;
+}
+
+/* ---- the leash ---- */
 
 /* Whether the line is held on to; else it is closed. */
 static bool leash_keep(struct towc_lasting *lasting, struct tow_line *line)
@@ -220,7 +352,7 @@ static void *leash_run(void *arg)
             pause = 0;
         } else {
             pause = pause == 0 ? PAUSE_MIN_NS : 2 * pause < PAUSE_MAX_NS ? 2 * pause : PAUSE_MAX_NS;
-            leash_pause(lasting, pause);
+            lasting_pause(lasting, pause);
         }
     }
     return NULL;
@@ -263,6 +395,7 @@ static struct towc_lasting *lasting_create(struct towc_link *link, const struct 
     lasting->link = link;
     lasting->secret = secret;
     lasting->seconds = told->seconds;
+    tow_mutex_init(&lasting->cuts.lock, CLIENT_CUTS);
     tow_mutex_init(&lasting->leash.lock, CLIENT_LEASH);
     tow_cond_init(&lasting->leash.changed);
     return lasting;
@@ -291,10 +424,7 @@ int towc_lasting_begin(struct towc_link *link, const uint8_t left[TOW_LOGIN_SIZE
         error = link->lasting == NULL ? -ENOMEM : 0;
     }
     if (error == 0) {
-        const struct tow_keep_setup setup = {.redial = dial_again,
-                                             .mended = line_mended,
-                                             .arg = link->lasting,
-                                             .limit_ns = (int64_t)told.seconds * TOW_TIME_S};
+        const struct tow_keep_setup setup = line_setup(link->lasting, TOW_LANE_MAIN);
         struct tow_line *inner = link->line;
         link->line = NULL;
         error = tow_keep_line(inner, &setup, &link->line);
@@ -329,6 +459,12 @@ const char *towc_lasting_why(const struct towc_link *link, const char *otherwise
     return lasting != NULL && lasting->refusal[0] != '\0' ? lasting->refusal : otherwise;
 }
 
+const char *towc_lasting_closed(const struct towc_link *link)
+{
+    return link->lasting != NULL ? towc_lasting_why(link, "the connection was closed")
+                                 : "a connection of its session was closed";
+}
+
 void towc_lasting_abandon(struct towc_link *link)
 {
     struct tow_line *line = link->lasting != NULL ? atomic_load(&link->lasting->leash.line) : NULL;
@@ -357,6 +493,7 @@ void towc_lasting_end(struct towc_link *link)
     if (lasting != NULL) {
         tow_secret_page_forget(lasting->secret, sizeof *lasting->secret);
         tow_mutex_fini(&lasting->leash.lock);
+        tow_mutex_fini(&lasting->cuts.lock);
         pthread_cond_destroy(&lasting->leash.changed);
         free(lasting);
     }

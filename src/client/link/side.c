@@ -11,6 +11,7 @@
 #include "base/mutex.h"
 #include "client/link/call.h"
 #include "client/link/lane.h"
+#include "client/link/lasting.h"
 #include "client/session/thread.h"
 #include "transport/transport.h"
 #include "wire/control.h"
@@ -50,6 +51,9 @@ static int connect_side(struct towc_link *link, struct tow_line **ret_line)
     int error = tow_transport_further(link->address, address);
     if (error == 0) {
         error = ask_key(link, lane.key);
+    }
+    if (error == 0 && link->lasting != NULL) {
+        return towc_lasting_further(link, TOW_LANE_SIDE, ret_line);
     }
     return error < 0 ? error : towc_lane_connect(link, address, &lane, why, sizeof why, ret_line);
 }
@@ -110,7 +114,7 @@ static int send_direct(struct tow_line *side, uint32_t context, unsigned kind, c
 static CUresult side_sent(struct towc_link *link, int error)
 {
     if (error < 0) {
-        towc_link_lose(link, "a connection of its session was closed");
+        towc_link_lose(link, towc_lasting_closed(link));
         return (CUresult)atomic_load(&link->lost);
     }
     return CUDA_SUCCESS;

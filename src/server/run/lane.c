@@ -27,6 +27,9 @@
 struct tows_acceptor {
     struct tows_session *session; /* borrowed: the worker's, which ends with the process */
     uint64_t key[2];
+    bool lasting; /* the session's lines outlive their connections, and begin by RESUME */
+    /* Of a session that lasts, by number: its lanes, which live as long as it. By the thread. */
+    struct tow_line *lanes[TOW_LANES_MAX + 1];
 };
 
 static int lane_take(void *user, struct tow_line *line, const struct tow_data *data)
@@ -38,6 +41,41 @@ static void lane_ended(void *user, int error)
 {
     /* Bytes may be missing that nobody will send again. */
     tows_session_end(user, error == -EPROTO ? -EPROTO : -EPIPE);
+}
+
+static bool has_room(struct tows_session *session)
+{
+    return session->lanes != NULL && tow_lanes_count(session->lanes) < session->options->lanes;
+}
+
+/* A line that lasts goes on over a connection, or begins: its client has shown the session's
+ * secret. */
+static void take_lasting(struct tows_acceptor *acceptor, struct tow_line *fresh, uint32_t number)
+{
+    struct tows_session *session = acceptor->session;
+    const struct tow_keep_setup setup = {
+        .limit_ns = (int64_t)session->options->reconnect_s * TOW_TIME_S, .hello_ns = MEND_NS};
+    bool is_side = number == TOW_LANE_SIDE, is_lane = number > 0 && number <= TOW_LANES_MAX;
+    struct tow_line *line = number == TOW_LANE_MAIN ? session->line
+                            : is_side               ? session->side.line
+                            : is_lane               ? acceptor->lanes[number]
+                                                    : NULL;
+    if (line != NULL) {
+        tow_keep_mend(line, fresh, tow_time_deadline(MEND_NS));
+        return;
+    }
+    if (!is_side && !(is_lane && has_room(session))) {
+        tow_keep_refuse(fresh);
+        return;
+    }
+    if (tow_keep_line(fresh, &setup, &line) < 0) {
+        return; /* the client comes again */
+    }
+    tow_line_set_silence(line, (int64_t)session->options->silence_ms * TOW_TIME_MS);
+    int error = is_side ? tows_side_begin(session, line) : tow_lanes_add(session->lanes, line);
+    if (error == 0 && is_lane) {
+        acceptor->lanes[number] = line;
+    }
 }
 
 /* Whether the client of this session sent it: then it is told so. */
@@ -61,8 +99,7 @@ static bool welcome_lane(const struct tows_acceptor *acceptor, struct tow_line *
     /* All bits are looked at in any case: how long it takes tells nothing of the key. */
     uint64_t differs = (lane.key[0] ^ acceptor->key[0]) | (lane.key[1] ^ acceptor->key[1]);
     *ret_side = lane.index == TOW_LANE_SIDE;
-    bool room = *ret_side || (session->lanes != NULL &&
-                              tow_lanes_count(session->lanes) < session->options->lanes);
+    bool room = !acceptor->lasting && (*ret_side || has_room(session));
     if (differs != 0 || lane.session != session->options->id || !room) {
         tow_log(TOW_AREA_SERVER, TOW_LOG_WARN,
                 "%s wanted to add a connection to session %llu and was refused",
@@ -84,10 +121,11 @@ static void *accept_run(void *arg)
     struct tows_session *session = acceptor->session;
     struct tow_line *line = NULL;
     bool again = false;
-    while (session->options->next_lane(&line, &again) == 0) {
+    uint32_t number = 0;
+    while (session->options->next_lane(&line, &again, &number) == 0) {
         bool side = false;
         if (again) {
-            tow_keep_mend(session->line, line, tow_time_deadline(MEND_NS));
+            take_lasting(acceptor, line, number);
         } else if (!welcome_lane(acceptor, line, &side)) {
             tow_line_close(line);
         } else if (side) {
@@ -113,7 +151,7 @@ static void tell_key(struct tows_session *session, uint32_t topic, const uint64_
 }
 
 /* Starts to accept; NULL if that cannot be. */
-static struct tows_acceptor *lane_start(struct tows_session *session, bool bulk)
+static struct tows_acceptor *lane_start(struct tows_session *session, bool bulk, bool lasting)
 {
     const struct tow_lanes_user user = {lane_take, lane_ended, session};
     struct tows_acceptor *acceptor = calloc(1, sizeof *acceptor);
@@ -126,6 +164,7 @@ static struct tows_acceptor *lane_start(struct tows_session *session, bool bulk)
         return NULL;
     }
     acceptor->session = session;
+    acceptor->lasting = lasting;
     session->lanes = lanes;
     if (tow_thread_start("towline-lanes", accept_run, acceptor, &thread) < 0) {
         session->lanes = NULL;
@@ -139,7 +178,7 @@ static struct tows_acceptor *lane_start(struct tows_session *session, bool bulk)
 
 int tows_lane_await(struct tows_session *session, bool bulk)
 {
-    session->acceptor = lane_start(session, bulk && session->options->lanes > 0);
+    session->acceptor = lane_start(session, bulk && session->options->lanes > 0, true);
     return session->acceptor != NULL ? 0 : -ENOMEM;
 }
 
@@ -148,7 +187,7 @@ void tows_lane_begin(struct tows_session *session, bool bulk)
     static const uint64_t none[2];
     if (session->acceptor == NULL && session->options->next_lane != NULL &&
         (!bulk || session->options->lanes > 0)) {
-        session->acceptor = lane_start(session, bulk);
+        session->acceptor = lane_start(session, bulk, false);
     }
     if (session->acceptor != NULL) {
         atomic_store(&session->stats->lanes, 1);
@@ -164,7 +203,7 @@ void tows_lane_begin(struct tows_session *session, bool bulk)
 int tows_lane_listen(struct tows_session *session)
 {
     if (session->acceptor == NULL && session->options->next_lane != NULL) {
-        session->acceptor = lane_start(session, false);
+        session->acceptor = lane_start(session, false, false);
         return session->acceptor != NULL ? 0 : -ENOMEM;
     }
     return 0;

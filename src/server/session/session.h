@@ -110,9 +110,9 @@ struct tows_session_options {
     unsigned threads_max;                   /* threads for its client; 0: TOW_SESSION_THREADS_MAX */
     uint64_t silence_ms; /* on a network: how long a machine may be silent; 0: ever */
     unsigned lanes;      /* further connections for bulk data; 0: none */
-    /* Waits for the next of them, of which nothing was read yet; `again`: it is no further one, the
-     * session's own line is to go on over it. -EPIPE: none will come. NULL: there are none. */
-    int (*next_lane)(struct tow_line **ret_line, bool *ret_again);
+    /* Waits for the next of them, of which nothing was read yet; `again`: the line of that number
+     * is to go on over it, or begins (RESUME). -EPIPE: none will come. NULL: there are none. */
+    int (*next_lane)(struct tow_line **ret_line, bool *ret_again, uint32_t *ret_number);
     /* Over tcp and tls: how long a cut of the client's connection may last, and what it is sent so
      * that it can show that the session is its own (TOW_LOGIN_SIZE bytes, borrowed). 0: a cut is
      * the end.

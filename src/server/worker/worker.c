@@ -239,11 +239,7 @@ static int take_again(struct tows_worker_msg *msg, int fd, struct tow_line **ret
         tows_leash_take(fd);
         return -EALREADY;
     }
-    if (msg->line != TOW_LANE_MAIN) {
-        close(fd);
-        return -EALREADY;
-    }
-    int own = dup(fd);
+    int own = msg->line == TOW_LANE_MAIN ? dup(fd) : -1;
     if (own >= 0) {
         tows_leash_renew(own);
     }
@@ -301,34 +297,32 @@ static int take_again_encrypted(uint32_t number, struct tow_line *line, int fd,
         leash = line;
         return -EALREADY;
     }
-    if (number != TOW_LANE_MAIN) {
+    if (number == TOW_LANE_MAIN) {
+        const struct tows_worker_msg msg = {.what = TOW_WORKER_MSG_RENEWED};
+        tow_fds_send(TOW_WORKER_MSG_FD, &msg, sizeof msg, &fd, 1);
+        tows_leash_renew(fd);
+    } else {
         close(fd);
-        tow_line_close(line);
-        return -EALREADY;
     }
-    const struct tows_worker_msg msg = {.what = TOW_WORKER_MSG_RENEWED};
-    tow_fds_send(TOW_WORKER_MSG_FD, &msg, sizeof msg, &fd, 1);
-    tows_leash_renew(fd);
     *ret_line = line;
     return 0;
 }
 
 /* A further connection: 0, or nothing is left of it to be done. */
 static int take_further(struct tows_worker_msg *msg, int fd, struct tow_line **ret_line,
-                        bool *ret_again)
+                        bool *ret_again, uint32_t *ret_number)
 {
     char why[TOW_WHY_MAX];
-    uint32_t number = 0;
     bool encrypted = msg->granted != 0;
     int own = encrypted ? dup(fd) : -1, again = 0;
     struct tow_line *line = NULL;
     int error = worker_line(msg, fd, why, sizeof why, &line);
     if (error == 0 && encrypted) {
-        again = own < 0 ? -EMFILE : hear_resume(line, msg->session, &number);
+        again = own < 0 ? -EMFILE : hear_resume(line, msg->session, ret_number);
     }
     *ret_again = again > 0;
     if (again > 0) {
-        return take_again_encrypted(number, line, own, ret_line);
+        return take_again_encrypted(*ret_number, line, own, ret_line);
     }
     if (own >= 0) {
         close(own);
@@ -343,7 +337,7 @@ static int take_further(struct tows_worker_msg *msg, int fd, struct tow_line **r
 }
 
 /* The listener sends the session's further connections the way it sent the first. */
-static int next_lane(struct tow_line **ret_line, bool *ret_again)
+static int next_lane(struct tow_line **ret_line, bool *ret_again, uint32_t *ret_number)
 {
     for (;;) {
         struct tows_worker_msg msg;
@@ -354,6 +348,7 @@ static int next_lane(struct tow_line **ret_line, bool *ret_again)
             return -EPIPE;
         }
         *ret_again = msg.what == TOW_WORKER_MSG_RESUME;
+        *ret_number = msg.line;
         if (count == 0 &&
             (msg.what == TOW_WORKER_MSG_SUSPEND || msg.what == TOW_WORKER_MSG_GO_ON)) {
             tows_worker_suspend(atomic_load(&served), &msg);
@@ -365,7 +360,7 @@ static int next_lane(struct tow_line **ret_line, bool *ret_again)
             }
         } else if (count == 1 && msg.what != TOW_WORKER_MSG_LANE) {
             close(fd);
-        } else if (count == 1 && take_further(&msg, fd, ret_line, ret_again) == 0) {
+        } else if (count == 1 && take_further(&msg, fd, ret_line, ret_again, ret_number) == 0) {
             return 0;
         }
     }

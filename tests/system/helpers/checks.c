@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* checks ROUNDS SEED [one]: a program that checks everything that a line carries, so that what was
- * lost or came twice shows: kernels, copies both ways of many sizes, commands without replies, host
- * functions, device printf, mirrored memory, loading of modules. It prints what the device printed,
- * and "done". "one": all over the session's own connection, so no host functions. Exit code 1 and a
- * line on stderr: something was wrong. */
+/* checks ROUNDS SEED: a program that checks everything that a line carries, so that what was lost
+ * or came twice shows: kernels, copies both ways of many sizes, commands without replies, host
+ * functions, device printf, mirrored memory, loading of modules, on all of a session's
+ * connections. It prints what the device printed,
+ * and "done". Exit code 1 and a line on stderr: something was wrong. */
 #include <cuda.h>
 #include <stdbool.h>
 #include <stdint.h>
@@ -63,7 +63,7 @@ static const char text[] =
     "}\n";
 
 /* Kernels change the first of them only: what is tested is how they get there. */
-enum { WORDS = 1 << 19, CHANGED = 1 << 14, LAUNCHES = 40 };
+enum { WORDS = 1 << 19, CHANGED = 1 << 14, LAUNCHES = 40, LARGE = 3 << 19 };
 
 static uint64_t seed;
 
@@ -75,7 +75,7 @@ static uint32_t draw(uint32_t below)
     return (uint32_t)(seed >> 24) % below;
 }
 
-static bool right = true, one_line;
+static bool right = true;
 
 static void check(bool good, const char *what, int round)
 {
@@ -124,8 +124,13 @@ static void round_of(int round, CUdeviceptr device, uint32_t *host, uint32_t *sh
     TRY(cuStreamSynchronize(stream));
     TRY(cuMemcpyDtoH(host, device, n * sizeof *host));
     bool same = true;
-    for (uint32_t i = 0; i < n; i++) {
-        same = same && host[i] == start + i + (i < CHANGED ? LAUNCHES * by : 0);
+    for (uint32_t i = 0; i < n && same; i++) {
+        uint32_t wanted = start + i + (i < CHANGED ? LAUNCHES * by : 0);
+        same = host[i] == wanted;
+        if (!same) {
+            fprintf(stderr, "word %u of %u is %#x, not %#x; each launch adds %#x\n", i, n, host[i],
+                    wanted, by);
+        }
     }
     check(same, "what came back is not what the kernels made", round);
 
@@ -140,18 +145,34 @@ static void round_of(int round, CUdeviceptr device, uint32_t *host, uint32_t *sh
     void *on_shared[] = {&mapped, &count, &by};
     TRY(cuLaunchKernel(add, (count + 255) / 256, 1, 1, 256, 1, 1, 0, stream, on_shared, NULL));
     int before = calls;
-    bool calls_back = round % 4 == 3 && !one_line;
-    if (calls_back) {
+    if (round % 4 == 3) {
         TRY(cuLaunchHostFunc(stream, called, &calls));
     }
     TRY(cuStreamSynchronize(stream));
-    check(calls == before + calls_back, "the host function was not called once", round);
+    check(calls == before + (round % 4 == 3), "the host function was not called once", round);
     same = true;
     for (uint32_t i = 0; i < count; i++) {
         same = same && shared[i] == (start ^ i) + by;
     }
     check(same, "mirrored memory is not what the kernel made", round);
     TRY(cuModuleUnload(module));
+}
+
+/* Copies that are spread over the session's connections. */
+static void large_copies(int round, CUdeviceptr device, uint32_t *host)
+{
+    uint32_t n = LARGE - draw(1000), salt = draw(1u << 30);
+    for (uint32_t i = 0; i < n; i++) {
+        host[i] = salt ^ i * 2654435761u;
+    }
+    TRY(cuMemcpyHtoD(device, host, n * sizeof *host));
+    memset(host, 0xee, n * sizeof *host);
+    TRY(cuMemcpyDtoH(host, device, n * sizeof *host));
+    bool same = true;
+    for (uint32_t i = 0; i < n; i++) {
+        same = same && host[i] == (salt ^ i * 2654435761u);
+    }
+    check(same, "what came back is not what was copied", round);
 }
 
 int main(int argc, char **argv)
@@ -161,18 +182,21 @@ int main(int argc, char **argv)
     CUcontext context;
     CUstream stream;
     CUdeviceptr device;
-    uint32_t *host = malloc(WORDS * sizeof *host), *shared;
+    uint32_t *host = malloc(LARGE * sizeof *host), *shared;
     seed = 88172645463325252u ^ (argc > 2 ? strtoull(argv[2], NULL, 0) << 20 : 0);
-    one_line = argc > 3 && strcmp(argv[3], "one") == 0;
     TRY(cuInit(0));
     TRY(cuDeviceGet(&gpu, 0));
     TRY(cuDevicePrimaryCtxRetain(&context, gpu));
     TRY(cuCtxSetCurrent(context));
-    TRY(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
-    TRY(cuMemAlloc(&device, WORDS * sizeof *host));
+    /* Behind the copies, which may return before the device has what they copied. */
+    TRY(cuStreamCreate(&stream, CU_STREAM_DEFAULT));
+    TRY(cuMemAlloc(&device, LARGE * sizeof *host));
     TRY(cuMemHostAlloc((void **)&shared, 16384, CU_MEMHOSTALLOC_DEVICEMAP));
     for (round = 0; round < rounds && right; round++) {
         round_of(round, device, host, shared, stream);
+        if (round % 3 == 0) {
+            large_copies(round, device, host);
+        }
     }
     fflush(stdout);
     printf("done\n");
