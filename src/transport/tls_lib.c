@@ -5,6 +5,7 @@
 #include <dlfcn.h>
 #include <errno.h>
 #include <pthread.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -61,9 +62,10 @@ static void lib_load(void)
     if (lib_error != 0) {
         return;
     }
+    /* Before anything else of it: any other call has it clean up at exit, under our threads. */
+    bool started = lib.OPENSSL_init_crypto(INIT_NO_ATEXIT, NULL) == 1;
     lib.ERR_set_mark();
-    if (lib.OPENSSL_init_crypto(INIT_NO_ATEXIT, NULL) != 1 ||
-        lib.OPENSSL_init_ssl(INIT_NO_ATEXIT, NULL) != 1 ||
+    if (!started || lib.OPENSSL_init_ssl(INIT_NO_ATEXIT, NULL) != 1 ||
         (lib.context = lib.OSSL_LIB_CTX_new()) == NULL ||
         (lib.cipher = lib.EVP_CIPHER_fetch(lib.context, "AES-128-GCM", "")) == NULL) {
         lib_error = -ENOTSUP;
