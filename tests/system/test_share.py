@@ -18,7 +18,7 @@ HELPERS = t.ROOT / "tests" / "system" / "helpers"
 TIME = ("--scheduler=time", "--soft-threads=1", "--soft-fair=0")
 WINDOWS = 5
 WITHIN = 0.06  # of what the weights say: the machine gives threads what it likes
-KERNELS = ("kernels", 4000)
+KERNELS = ("kernels", 4000 // t.SLOW)
 
 
 def program():
@@ -104,7 +104,7 @@ for _weights, _kinds in (((1, 1), ("unix", "shm")), ((1, 3), ("tcp", "unix")), (
             near(server, 4, Looked.gpu, weights, f"weights {weights}")
 
 
-@t.test(240, alone=True, trees=("plain", "tsan"))
+@t.test(240, alone=True)
 def graphs_count_by_their_time():
     """One gives the GPU graphs, the other waits for each kernel."""
     with t.Server(*TIME) as server, busy(server, "--share=25", words=("graphs", 4000)), busy(server, "--share=75"):
@@ -116,7 +116,7 @@ def graphs_count_by_their_time():
 def copies_take_turns():
     with t.Server(*TIME) as server:
         for kind in ("unix", "tcp", "shm"):
-            with busy(server, words=("copies", 8), kind=kind), busy(server):
+            with busy(server, words=("copies", 8 // t.SLOW or 1), kind=kind), busy(server):
                 t.wait_until(lambda: all(one["turns"]["had_s"] > 0.05 and one["turns"]["waited_s"] > 0.05 for one in server.status()["sessions"]), 60,
                              f"{kind}: copies and kernels wait for each other")
 
