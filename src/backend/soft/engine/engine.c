@@ -375,14 +375,16 @@ uint64_t tow_soft_engine_time(void)
 {
     static _Atomic uint64_t last;
     if (!tow_mutex_try(&tow_soft.lock)) {
-        return last;
+        return atomic_load(&last);
     }
     uint64_t sum = helped_ns;
     for (unsigned i = 0; i < runner_clock_count; i++) {
         sum += tow_time_of(runner_clocks[i]);
     }
     tow_mutex_unlock(&tow_soft.lock);
-    return last = sum + tow_ptx_helpers_ns();
+    sum += tow_ptx_helpers_ns();
+    atomic_store(&last, sum);
+    return sum;
 }
 
 static struct tow_soft_stream *engine_pick(void)
