@@ -112,6 +112,28 @@ def graphs_count_by_their_time():
         near(server, 4, Looked.gpu, (1, 3), "graphs beside kernels")
 
 
+@t.test(120)
+def what_runs_may_wait_for_what_is_submitted_later():
+    """A kernel waits for a fill behind it; as kernels of this program took long before, no more than one is to be ahead."""
+    waits = t.build_c(HELPERS / "suspended.c", ["-lcuda"], "suspended")
+    command = [t.TOWLINE, "run", "-s", None, "--", waits, "kernel"]
+    with t.Server(*TIME, "--soft-threads=2") as server, busy(server):
+        command[3] = server.address()
+        with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=t.clean_environment()) as process:
+            try:
+                for _ in range(4):
+                    t.equal(process.stdout.readline(), "ready\n", "what it says when its kernel waits")
+                    looked = Looked(server)
+                    t.wait_until(lambda: max(looked.until(0).age()) > 0.3, 20, "0.3 s have gone by")
+                    process.stdin.write("\n")
+                    process.stdin.flush()
+                    t.equal(process.stdout.readline(), "ended\n", "what it says when its kernel has ended")
+                process.stdin.close()
+                t.equal(process.wait(timeout=60), 0, "its exit code")
+            finally:
+                process.kill()
+
+
 @t.test(120, trees=("plain", "asan", "tsan"))
 def copies_take_turns():
     with t.Server(*TIME) as server:

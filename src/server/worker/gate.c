@@ -23,6 +23,9 @@
 #define AHEAD_NS (5 * TOW_TIME_MS)
 /* Who has submitted nothing for so long, and has nothing there, leaves the turn to others. */
 #define QUIET_NS (2 * TOW_TIME_MS)
+/* What runs may wait for what is not submitted yet: if for so long, and for twice the time of what
+ * came before, nothing was submitted or done, one more may pass. */
+#define STUCK_NS (50 * TOW_TIME_MS)
 /* How often events are looked at; the second where somebody waits for them to be done. */
 #define LOOK_NS (250 * TOW_TIME_US)
 #define LOOK_SOON_NS (100 * TOW_TIME_US)
@@ -219,10 +222,18 @@ static uint64_t most_ahead(const struct gpu *gpu)
     return (uint64_t)(count < least ? least : count > AHEAD_MAX ? AHEAD_MAX : count);
 }
 
-static bool may_pass(const struct gpu *gpu)
+static bool is_stuck(const struct gpu *gpu, int64_t now_ns)
 {
+    int64_t twice_ns = (int64_t)(2 * gpu->each_ns);
+    int64_t patience = twice_ns > STUCK_NS ? twice_ns : STUCK_NS;
+    return now_ns - gpu->active_ns >= patience;
+}
+
+static bool may_pass(const struct gpu *gpu, int64_t now_ns)
+{
+    bool open = TOW_GATE_STATE(gpu->word) == TOW_GATE_OPEN;
     return gate.let_go || TOW_GATE_STATE(gpu->word) == TOW_GATE_OFF ||
-           (TOW_GATE_STATE(gpu->word) == TOW_GATE_OPEN && gpu->ahead < most_ahead(gpu));
+           (open && (gpu->ahead < most_ahead(gpu) || is_stuck(gpu, now_ns)));
 }
 
 /* With the lock held, which is given back meanwhile: waits for the turn. */
@@ -231,11 +242,12 @@ static void await_turn(unsigned number)
     struct gpu *gpu = &gate.gpus[number];
     gpu->waiting++;
     for (;;) {
-        if (publish_gpu(number, tow_time_now_ns())) {
+        int64_t now_ns = tow_time_now_ns();
+        if (publish_gpu(number, now_ns)) {
             tow_mutex_unlock(&gate.lock);
             gate.tell();
             tow_mutex_lock(&gate.lock);
-        } else if (may_pass(gpu)) {
+        } else if (may_pass(gpu, now_ns)) {
             break;
         } else {
             tow_mutex_wait(&gate.lock, &gate.changed);
