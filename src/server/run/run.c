@@ -138,7 +138,9 @@ int tows_session_run(struct tow_line *line, struct tow_backend *backend,
     if (error < 0) {
         return error;
     }
-    tows_reasons_begin();
+    if (strcmp(backend->name, "soft") == 0) {
+        tows_reasons_begin(); /* of NVIDIA's driver the log has only what we ask it ourselves */
+    }
     int result = session_serve(session);
     if (!options->in_process) {
         /* A record that is not reached any more would keep another session waiting for ever. The

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Why the driver or the software GPU refused something, in its own words: for the person at the
+/* Why the software GPU refused something, in its own words: for the person at the
  * program. The log has it, too, but that is the server's. */
 #ifndef TOW_SERVER_REASONS_H
 #define TOW_SERVER_REASONS_H
