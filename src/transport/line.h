@@ -297,6 +297,10 @@ void tow_line_shutdown(struct tow_line *line);
 /* Shuts down, ends our threads, frees everything. No other call may be running. NULL is fine. */
 void tow_line_close(struct tow_line *line);
 
+/* Frees everything, too, but shuts nothing down: who has another descriptor of its connection keeps
+ * that. Of a socket's line that is in nobody's hands and whose ring was never sent. */
+void tow_line_let_go(struct tow_line *line);
+
 /* In a forked child that inherited the line: closes its descriptors, so that the peer notices when
  * the parent ends. The line's memory stays; make no other call on it. */
 void tow_line_abandon(struct tow_line *line);

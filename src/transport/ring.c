@@ -496,6 +496,11 @@ void tow_line_close(struct tow_line *line)
     }
 }
 
+void tow_line_let_go(struct tow_line *line)
+{
+    line->ops->destroy(line);
+}
+
 void tow_line_abandon(struct tow_line *line)
 {
     line->ops->abandon(line);

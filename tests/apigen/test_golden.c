@@ -648,6 +648,7 @@ static void run_vector(const struct golden_vector *vector)
         minted = 0;
         /* Anew for each: what one hands out does not change the next one's bytes. */
         tows_handles_fini(&session.handles);
+        memset(&session.handles, 0, sizeof session.handles);
         if (tows_handles_init(&session.handles) < 0) {
             abort();
         }

@@ -4,6 +4,7 @@
 
 #include <errno.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "server/session/handles.h"
 #include "wire/id.h"
@@ -12,6 +13,7 @@ static struct tows_handles handles;
 
 static int setup(void **state)
 {
+    memset(&handles, 0, sizeof handles);
     return tows_handles_init(&handles);
 }
 

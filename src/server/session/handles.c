@@ -23,7 +23,6 @@ enum { GONE = 1 };
 
 int tows_handles_init(struct tows_handles *handles)
 {
-    memset(handles, 0, sizeof *handles);
     handles->next_index = 1;
     return tow_mutex_init(&handles->lock, SERVER_HANDLES);
 }

@@ -44,6 +44,7 @@ struct tows_handles {
     uint32_t free_index; /* of the server's: to be used again; 0: none */
 };
 
+/* Of zeroed memory: what no program uses of it takes none. */
 int tows_handles_init(struct tows_handles *handles);
 void tows_handles_fini(struct tows_handles *handles);
 

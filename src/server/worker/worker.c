@@ -6,6 +6,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
+#include <malloc.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -290,11 +291,11 @@ static int hear_resume(struct tow_line *line, uint64_t session, uint32_t *ret_nu
 static int take_again_encrypted(uint32_t number, struct tow_line *line, int fd,
                                 struct tow_line **ret_line)
 {
-    static struct tow_line *leash; /* nothing is said on it, but it stays open */
     if (number == TOW_LANE_LEASH) {
+        /* Nothing is said on it: what it takes to say something need not stay. */
+        tow_line_let_go(line);
         tows_leash_take(fd);
-        tow_line_close(leash);
-        leash = line;
+        malloc_trim(0);
         return -EALREADY;
     }
     if (number == TOW_LANE_MAIN) {
