@@ -300,7 +300,7 @@ def left_behind(kind):
     """A worker that is stopped goes soon when its program has gone, and long before anybody would miss its answers."""
     if kind == "tls":
         t.need_tls()
-    server = t.TlsServer("--linger=2") if kind == "tls" else t.Server("--linger=2", "--reconnect=0")
+    server = t.TlsServer("--linger=2", "--reconnect=0") if kind == "tls" else t.Server("--linger=2", "--reconnect=0")
     with server, t.held(server, "spin", kind, **(server.settings if kind == "tls" else {})) as client:
         worker = only_session(server)["worker_pid"]
         os.kill(worker, signal.SIGSTOP)
