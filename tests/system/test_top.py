@@ -144,7 +144,7 @@ def json_goes_on_until_somebody_ends_it():
 @t.test(trees=("plain", "asan", "tsan"))
 def a_terminal_shows_chooses_and_ends():
     with t.Server() as server, holding(server) as hold, holding(server, "launch", "busy"), Terminal("-s", server.address()) as screen:
-        screen.wait(lambda text: "2 sessions" in text and "busy" in text and "hold" in text, "both sessions are shown")
+        screen.wait(lambda text: all(word in text for word in ("2 sessions", "busy", "hold", "q quit")), "both sessions are shown")
         lines = screen.screen()
         t.equal(len(lines), 24, "the lines of the screen")
         t.check(max(map(len, lines)) <= 100, lines)

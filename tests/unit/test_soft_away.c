@@ -214,7 +214,6 @@ static void what_runs_is_named(void **state)
     (void)state;
     CUdeviceptr word;
     CUstream stream;
-    unsigned one = 1;
     OK(tow_drive(cu, cuMemAlloc_v2)(&word, 4));
     OK(tow_drive(cu, cuMemsetD32_v2)(word, 0, 1));
     OK(tow_drive(cu, cuStreamCreate)(&stream, CU_STREAM_NON_BLOCKING));
@@ -222,7 +221,7 @@ static void what_runs_is_named(void **state)
     OK(soft_launch(soft_function(soft_module(), "spin"), 1, 1, stream, params));
     assert_int_equal(backend.away->lock(SOON, why, sizeof why), -ETIMEDOUT);
     assert_string_equal(why, "kernel spin runs");
-    OK(tow_drive(cu, cuMemcpyHtoD_v2)(word, &one, 4)); /* it goes on */
+    OK(tow_drive(cu, cuStreamWriteValue32_v2)(NULL, word, 1, 0)); /* it goes on */
     OK(tow_drive(cu, cuStreamSynchronize)(stream));
     OK(tow_drive(cu, cuStreamWaitValue32_v2)(stream, word, 2, CU_STREAM_WAIT_VALUE_EQ));
     assert_int_equal(backend.away->lock(SOON, why, sizeof why), -ETIMEDOUT);
