@@ -37,7 +37,7 @@ static bool turn_is_on(const struct tows_turn *turn)
 }
 
 /* Those that are on the GPU at the same time have it in equal parts, as its hardware does it. */
-static void count_time(struct tows_turns *turns, int64_t now_ns)
+void tows_turns_count(struct tows_turns *turns, int64_t now_ns)
 {
     int64_t passed = turns->now_ns != 0 && now_ns > turns->now_ns ? now_ns - turns->now_ns : 0;
     unsigned on = 0;
@@ -230,7 +230,7 @@ static void look_at_holder(struct tows_turns *turns)
 
 void tows_turns_decide(struct tows_turns *turns, int64_t now_ns)
 {
-    count_time(turns, now_ns);
+    tows_turns_count(turns, now_ns);
     meet_newcomers(turns);
     look_at_holder(turns);
     bool drained = turns_are_drained(turns);

@@ -65,6 +65,9 @@ struct tows_turns {
 int tows_turns_add(struct tows_turns *turns, struct tows_turn *turn);
 void tows_turns_remove(struct tows_turns *turns, struct tows_turn *turn);
 
+/* Counts the time that has passed, by what `wants` and `works` say: before they change. */
+void tows_turns_count(struct tows_turns *turns, int64_t now_ns);
+
 /* Counts the time until `now_ns` and decides who may submit. To be called whenever `wants` or
  * `works` has changed, and when tows_turns_next says. */
 void tows_turns_decide(struct tows_turns *turns, int64_t now_ns);

@@ -170,6 +170,7 @@ static unsigned hear_workers(struct tows_worker_pool *pool, unsigned number, int
 static void drive_gpu(struct tows_worker_pool *pool, unsigned number, int64_t now_ns)
 {
     struct tows_gate_gpu *gpu = pool->gates.gpus[number];
+    tows_turns_count(&gpu->turns, now_ns); /* what has passed was as it was heard before */
     bool needed = hear_workers(pool, number, now_ns) > 1;
     gpu->needed |= needed;
     if (needed || gpu->quiet_ns == 0) {
