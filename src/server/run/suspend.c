@@ -18,8 +18,11 @@
 #define TELL_NS TOW_TIME_S
 /* How often the leader looks whether it must go on, while what runs ends. */
 #define LOOK_NS TOW_TIME_MS
-/* Of soft-suspend: what does not end at once is let alone. */
+/* Of soft-suspend: what does not end at once is let alone, and waited for hardly at all until it
+ * has ended. A stream may be held for hundreds of commands, and whoever holds it may do so for some
+ * seconds only. */
 #define SELF_NS (50 * TOW_TIME_MS)
+#define SELF_AGAIN_NS TOW_TIME_MS
 /* How long a program may take to read why its session ends. */
 #define FAREWELL_NS TOW_TIME_S
 
@@ -100,7 +103,9 @@ static int suspend_self(struct tows_session *session)
     if (fd < 0) {
         return 0;
     }
-    int error = tows_suspend_out(session, SELF_NS, fd, "soft-suspend", &bytes, why, sizeof why);
+    int64_t limit_ns = session->suspend.refused ? SELF_AGAIN_NS : SELF_NS;
+    int error = tows_suspend_out(session, limit_ns, fd, "soft-suspend", &bytes, why, sizeof why);
+    session->suspend.refused = error == -ETIMEDOUT;
     if (error == 0) {
         error = tows_suspend_in(session, fd, why, sizeof why);
     }

@@ -249,9 +249,11 @@ struct tows_session {
         pthread_cond_t changed; /* the phase, or the session ends */
         atomic_bool wanted;     /* the leader is to look here in front of each command */
         enum tows_suspend_phase phase;
-        char by[128];      /* who wants it */
-        uint64_t commands; /* the leader's: counted for soft-suspend */
-    } suspend;             /* run/suspend.c's */
+        char by[128]; /* who wants it */
+        /* The leader's, of soft-suspend: */
+        uint64_t commands;
+        bool refused; /* something did not end the last time */
+    } suspend;        /* run/suspend.c's */
 
     _Atomic uint64_t claimed;  /* see tows_session_claim */
     atomic_uint places;        /* see tows_session_may_place: how many were named */
