@@ -203,6 +203,24 @@ def two_hundred_sessions_are_sorted_and_filtered():
 
 
 @t.test(limit=120, uses="chromium")
+def a_session_that_waits_says_so():
+    sessions = [faked_session(1, state="running"), faked_session(2, state="detached", detached_s=12.4),
+                faked_session(3, state="suspended", suspended_s=300.0), faked_session(4, state="resuming", suspended_s="long")]
+    with Faked(dict(faked_report(sessions), states={"detached": 1, "suspended": 2})) as faked, Browser() as browser:
+        browser.open(faked.address)
+        browser.wait(f"{SESSIONS} === 4", "all of them")
+        last = "[...document.querySelectorAll('#rows tr')].map(r => r.lastChild.previousSibling.innerText)"
+        t.equal(browser.ask(last), ["idle", "detached for 12 s", "suspended for 5 min", "resuming"], "their states")
+        t.equal(browser.text("#count"), "4 of at most 256, 1 detached, 2 suspended", "how many")
+        browser.ask("document.getElementById('filter').focus()")
+        browser.type("suspended")
+        browser.wait(f"{SESSIONS} === 1", "the one that is")
+        faked.report = faked_report([faked_session(2, calls=9000)])
+        browser.wait("document.getElementById('count').innerText === '1 of at most 256'", "an older server's report")
+        clean(browser)
+
+
+@t.test(limit=120, uses="chromium")
 def a_hostile_name_stays_text():
     session = faked_session(1, client=HOSTILE, tenant=HOSTILE, peer=HOSTILE)
     report = dict(faked_report([session]), you=HOSTILE, description=HOSTILE, failure=HOSTILE)

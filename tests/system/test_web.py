@@ -18,6 +18,7 @@ import tempfile
 import time
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "lib"))
+import cutter  # noqa: E402
 import towtest as t  # noqa: E402
 from web import Web, holding  # noqa: E402
 
@@ -99,6 +100,32 @@ def metrics_agree_with_the_status():
         t.check(ended["towline_received_bytes_total"][()] > 0 and ended["towline_sent_bytes_total"][()] > 0, ended)
         totals = server.status()["totals"]
         t.equal([totals["sessions"], totals["calls"]], [ended[f"towline_{name}_total"][()] for name in ("sessions_served", "calls")], "totals")
+
+
+def states(server):
+    return {labels[0][1]: value for labels, value in metrics(server)["towline_session_states"].items()}
+
+
+def detached(server):
+    return any("detached_s" in session for session in server.status()["sessions"])
+
+
+@t.test(trees=("plain", "asan"))
+def sessions_that_are_cut_off_or_suspended_are_counted():
+    with Web() as server, holding(server.address()), cutter.Cutter(server.port()) as proxy, holding(proxy.address, mode="poll"):
+        t.equal(states(server), {"running": 2, "detached": 0, "suspended": 0}, "two that run")
+        t.equal(t.run([t.TOWLINE, "suspend", "-s", server.address(), "1"]).returncode, 0, "exit code of towline suspend")
+        proxy.down = True
+        proxy.cut_all()
+        t.wait_until(lambda: detached(server), 10, "the second one is detached")
+        t.equal(states(server), {"running": 0, "detached": 1, "suspended": 1}, "neither runs")
+        report = server.json("/status.json")
+        t.equal((report["sessions"], report["states"]), ([], {"detached": 1, "suspended": 1}), "what everybody sees")
+        t.equal(server.status()["states"], {"detached": 1, "suspended": 1}, "what towline status --json has")
+        proxy.down = False
+        t.wait_until(lambda: not detached(server), 10, "it goes on")
+        t.equal(t.run([t.TOWLINE, "resume", "-s", server.address(), "1"]).returncode, 0, "exit code of towline resume")
+        t.equal(states(server), {"running": 2, "detached": 0, "suspended": 0}, "both run")
 
 
 @t.test()

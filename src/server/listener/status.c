@@ -77,6 +77,11 @@ static void write_suspended(struct tow_json *json, const struct tows_worker *wor
     tow_json_u64(json, "suspends", worker->stats->suspends);
 }
 
+static const char *state_of(const struct tows_worker *worker)
+{
+    return worker->stats->detached_ns != 0 ? "detached" : tows_suspend_text(worker);
+}
+
 static void write_session(struct tow_json *json, const struct tows_worker *worker,
                           const struct tows_config *config, uint64_t files)
 {
@@ -95,7 +100,7 @@ static void write_session(struct tow_json *json, const struct tows_worker *worke
     tow_json_str(json, "tenant", tows_who_text(&worker->who, tenant));
     tow_json_str(json, "class", worker->who.class);
     tow_json_i64(json, "gpu", stats->device);
-    tow_json_str(json, "state", stats->detached_ns != 0 ? "detached" : tows_suspend_text(worker));
+    tow_json_str(json, "state", state_of(worker));
     tow_json_u64(json, "memory", memory_here(worker));
     if (stats->used_count != 0) {
         tow_json_array(json, "used");
@@ -221,6 +226,25 @@ static void write_limits(struct tow_json *json, const struct tows_status_source 
     tow_json_end(json);
 }
 
+/* How many sessions do not simply run: of all users. Orders that are about to be carried out are
+ * counted as what the session still is. */
+static void write_states(struct tow_json *json, const struct tows_worker_pool *pool)
+{
+    unsigned detached = 0, suspended = 0;
+    for (const struct tows_worker *worker = pool->workers; worker != NULL; worker = worker->next) {
+        bool is_detached = worker->stats->detached_ns != 0;
+        if (worker->state == TOW_WORKER_BUSY) {
+            detached += is_detached;
+            suspended += !is_detached && (worker->suspend.phase == TOW_SUSPENSION_AWAY ||
+                                          worker->suspend.phase == TOW_SUSPENSION_ENDS);
+        }
+    }
+    tow_json_object(json, "states");
+    tow_json_u64(json, "detached", detached);
+    tow_json_u64(json, "suspended", suspended);
+    tow_json_end(json);
+}
+
 /* Since the server has started, of all sessions. */
 static void write_totals(struct tow_json *json, const struct tows_worker_pool *pool)
 {
@@ -278,6 +302,7 @@ int tows_status_write(const struct tows_status_source *source, struct tow_buf *o
     tow_json_u64(&json, "busy", tows_worker_pool_count(pool, TOW_WORKER_BUSY, NULL));
     tow_json_end(&json);
     tow_json_u64(&json, "waiting", source->waiting);
+    write_states(&json, pool);
     write_totals(&json, pool);
     tows_queue_write(source->door, source->config, source->policy, &source->who,
                      source->all && !source->none, &json);

@@ -34,6 +34,7 @@ static void read_report(const struct tow_json_doc *doc, struct tows_figures *fig
 {
     const struct tow_json_value *root = doc->values;
     const struct tow_json_value *workers = tow_json_member(doc, root, "workers");
+    const struct tow_json_value *states = tow_json_member(doc, root, "states");
     const struct tow_json_value *totals = tow_json_member(doc, root, "totals");
     struct tow_report_gpu gpu;
     snprintf(figures->version, sizeof figures->version, "%s", tow_json_text(doc, root, "version"));
@@ -42,6 +43,8 @@ static void read_report(const struct tow_json_doc *doc, struct tows_figures *fig
     figures->starting = tow_json_number(doc, workers, "starting");
     figures->idle = tow_json_number(doc, workers, "idle");
     figures->busy = tow_json_number(doc, workers, "busy");
+    figures->detached = tow_json_number(doc, states, "detached");
+    figures->suspended = tow_json_number(doc, states, "suspended");
     figures->waiting = tow_json_number(doc, root, "waiting");
     figures->sessions_max = tow_json_number(doc, root, "max_sessions");
     figures->draining = tow_json_number(doc, root, "draining") != 0;

@@ -33,6 +33,7 @@ struct tows_figures {
     char version[TOW_FIGURES_TEXT_MAX], backend[TOW_FIGURES_TEXT_MAX];
     double uptime_s;
     double starting, idle, busy; /* workers; each busy one has a session */
+    double detached, suspended;  /* of these sessions */
     double waiting, sessions_max;
     bool draining, failing;
     double sessions, calls, replies, bytes_in, bytes_out; /* since the server has started */

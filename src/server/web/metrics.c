@@ -75,6 +75,21 @@ static void add_quoted(struct metrics *metrics, const char *text)
 
 /* ---- the server ---- */
 
+struct of_state {
+    const char *state;
+    double count;
+};
+
+static void add_states(struct metrics *metrics, const char *name, const char *help,
+                       const struct of_state *states, size_t count)
+{
+    begin_family(metrics, name, "gauge", NULL, help);
+    for (size_t i = 0; i < count; i++) {
+        metrics_add(metrics, "%s{state=\"%s\"}", name, states[i].state);
+        metrics_value(metrics, states[i].count);
+    }
+}
+
 static void add_server(struct metrics *metrics, const struct tows_figures *figures)
 {
     begin_family(metrics, "towline_build_info", "gauge", NULL, "The server's version and driver.");
@@ -93,16 +108,16 @@ static void add_server(struct metrics *metrics, const struct tows_figures *figur
               figures->sessions_max);
     add_gauge(metrics, "towline_waiting_programs", NULL, "Programs that wait to be served.",
               figures->waiting);
-    begin_family(metrics, "towline_workers", "gauge", NULL, "Worker processes by state.");
-    const struct {
-        const char *state;
-        double count;
-    } workers[] = {
+    const struct of_state workers[] = {
         {"starting", figures->starting}, {"idle", figures->idle}, {"busy", figures->busy}};
-    for (size_t i = 0; i < sizeof workers / sizeof *workers; i++) {
-        metrics_add(metrics, "towline_workers{state=\"%s\"}", workers[i].state);
-        metrics_value(metrics, workers[i].count);
-    }
+    add_states(metrics, "towline_workers", "Worker processes by state.", workers,
+               sizeof workers / sizeof *workers);
+    const struct of_state sessions[] = {
+        {"running", figures->busy - figures->detached - figures->suspended},
+        {"detached", figures->detached},
+        {"suspended", figures->suspended}};
+    add_states(metrics, "towline_session_states", "Programs that are served now, by state.",
+               sessions, sizeof sessions / sizeof *sessions);
     add_counter(metrics, "towline_sessions_served", NULL, "Programs served since the start.",
                 figures->sessions);
     add_counter(metrics, "towline_calls", NULL, "Calls of the driver that programs have sent.",

@@ -95,7 +95,9 @@ function showServer() {
   say(find('server'), `version ${report.version}, up for ${age(report.uptime_s)}, ${report.description || report.backend || 'no GPU yet'}`
     + (report.draining ? '; it serves no new programs and ends with the last' : '')
     + (report.failure ? `; workers cannot start: ${report.failure}` : ''));
-  say(find('count'), `${busy} of at most ${number(report.max_sessions)}`);
+  const states = report.states || {};
+  const kept = ['detached', 'suspended'].filter(state => number(states[state]) > 0).map(state => `, ${number(states[state])} ${state}`);
+  say(find('count'), `${busy} of at most ${number(report.max_sessions)}${kept.join('')}`);
   say(find('waiting'), waiting > 0 ? `${many(waiting, 'program')} wait${waiting === 1 ? 's' : ''} to be served; ${many(number(workers.starting), 'worker')} starting.`
     : 'No program waits.');
   say(find('you'), token ? `You are ${report.you}.` : 'Without a token sessions are counted, not shown.');
@@ -128,7 +130,13 @@ function showGpus() {
 // ---- sessions ----
 
 const rateOf = (session, name) => number((rates.get(session.id) || {})[name]);
-const stateOf = session => (rateOf(session, 'calls') > 0 ? 'running' : 'idle');
+const waitOf = session => ({detached: session.detached_s, suspended: session.suspended_s})[session.state];
+
+// What the server says of it; of one that may compute, whether it calls.
+function stateOf(session) {
+  const state = typeof session.state === 'string' ? session.state : 'running', wait = waitOf(session);
+  return Number.isFinite(wait) ? `${state} for ${age(wait)}` : state !== 'running' ? state : rateOf(session, 'calls') > 0 ? 'running' : 'idle';
+}
 
 const columns = [
   {id: 'id', name: 'Session', type: 'number', of: s => number(s.id), text: s => String(number(s.id))},
