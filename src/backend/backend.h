@@ -50,6 +50,35 @@ struct tow_backend_away_ops {
     void (*unlock)(void);
 };
 
+/* What the GPU did, for a timeline: a kernel, a copy or a fill. Times are tow_time_now_ns. */
+enum tow_backend_span_kind {
+    TOW_BACKEND_KERNEL = 1,
+    TOW_BACKEND_COPY_IN,     /* from the host to a device */
+    TOW_BACKEND_COPY_OUT,    /* from a device to the host */
+    TOW_BACKEND_COPY_DEVICE, /* within devices */
+    TOW_BACKEND_COPY_HOST,   /* within the host */
+    TOW_BACKEND_FILL,
+};
+
+struct tow_backend_span {
+    uint64_t given_ns, began_ns, ended_ns; /* when it was given to its stream, and so on */
+    uint64_t bytes;                        /* of a copy or a fill */
+    uint32_t kind;                         /* enum tow_backend_span_kind */
+    uint32_t name;                         /* of a kernel, see `name`; 0: none was kept */
+    uint32_t stream;                       /* another number for each stream */
+    uint32_t queued;                       /* how much was in the stream behind it as it began */
+};
+
+/* Any thread may call these. */
+struct tow_backend_timeline_ops {
+    /* From now on what the GPU does is kept, in memory of a fixed size. Again: nothing. */
+    int (*begin)(void);
+    /* The oldest ones, which are kept no longer; `lost`: how many there was no room for so far. */
+    unsigned (*take)(struct tow_backend_span *ret_spans, unsigned count, uint64_t *ret_lost);
+    /* A kernel's name by its number, from 1 on without a gap; it stays. NULL: there is none. */
+    const char *(*name)(uint32_t number);
+};
+
 struct tow_backend {
     const char *name; /* "cuda" or "soft" */
     struct tow_driver driver;
@@ -76,6 +105,8 @@ struct tow_backend {
     const struct tow_backend_exchange_ops **exchange;
     /* NULL for a backend whose memory cannot be put out. */
     const struct tow_backend_away_ops *away;
+    /* NULL for a backend that does not know what its GPUs do. */
+    const struct tow_backend_timeline_ops *timeline;
     /* Telling of a kernel costs nothing, as no code is loaded for it: so of all, at once. */
     bool describes_all;
     void (*close)(struct tow_backend *backend); /* frees everything, also a half-open backend */

@@ -5,10 +5,11 @@
 const char *tow_control_name(uint16_t kind)
 {
     static const char *const names[] = {
-        "HELLO",  "WELCOME",   "REFUSE", "REPLY",  "CALLBACK",       "CALLBACK_DONE", "PRINT",
-        "DATA",   "CREDIT",    "BYE",    "NOTICE", "THREAD_EXIT",    "STATUS",        "REPORT",
-        "MIRROR", "LANE",      "SIDE",   "FENCE",  "CALLBACK_BYTES", "FETCH",         "DONE",
-        "FORGET", "CHALLENGE", "PROOF",  "PROVED", "GRANT",          "LASTING",       "RESUME",
+        "HELLO",          "WELCOME", "REFUSE",  "REPLY",  "CALLBACK",  "CALLBACK_DONE",
+        "PRINT",          "DATA",    "CREDIT",  "BYE",    "NOTICE",    "THREAD_EXIT",
+        "STATUS",         "REPORT",  "MIRROR",  "LANE",   "SIDE",      "FENCE",
+        "CALLBACK_BYTES", "FETCH",   "DONE",    "FORGET", "CHALLENGE", "PROOF",
+        "PROVED",         "GRANT",   "LASTING", "RESUME", "TIMELINE",
     };
     size_t index = (size_t)kind - TOW_CONTROL_FIRST;
     return kind >= TOW_CONTROL_FIRST && index < sizeof names / sizeof *names ? names[index] : NULL;

@@ -28,6 +28,7 @@
 #define TOW_CAN_FULL 32u   /* the session has a quota: code that is known may not fit any more */
 #define TOW_CAN_LINE 64u   /* the server takes what HELLO says of waiting in line */
 #define TOW_CAN_LAST 128u  /* the line outlives its connection; behind a WELCOME LASTING follows */
+#define TOW_CAN_TIMELINE 256u /* the server answers TIMELINE, wire/timeline.h */
 
 /* A function and the hash of what travels for it. */
 struct tow_travel {

@@ -45,6 +45,7 @@ enum tow_control {
     TOW_CONTROL_GRANT = 0xf019,     /* server, over tls: the secret of the session's own lines */
     TOW_CONTROL_LASTING = 0xf01a,   /* server, behind WELCOME: the line outlives its connection */
     TOW_CONTROL_RESUME = 0xf01b,    /* first frame of a connection over which a line goes on */
+    TOW_CONTROL_TIMELINE = 0xf01c,  /* client: what the GPU did, and the worker's clock; a REPLY */
 };
 
 struct tow_frame {

@@ -4,6 +4,7 @@
 
 #include "../lib/control_heads.h"
 #include "wire/control.h"
+#include "wire/timeline.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -18,6 +19,7 @@ union message {
     struct tow_callback_bytes callback_bytes;
     struct tow_fence fence;
     struct tow_fetch fetch;
+    struct tow_timeline timeline;
     struct tow_forget forget;
     struct tow_done done;
     struct tow_print print;
@@ -71,6 +73,24 @@ WRAP(proved)
 WRAP(grant)
 WRAP(status)
 WRAP(report)
+
+/* It is the one control frame that has a number of its own. */
+static int encode_timeline(const union message *message, void *at, size_t size,
+                           uint32_t *ret_length)
+{
+    uint8_t head[TOW_TIMELINE_HEAD];
+    tow_timeline_head(&message->timeline, head);
+    struct tow_enc enc = tow_frame_begin(at, size);
+    tow_enc_bytes(&enc, head, sizeof head);
+    return tow_frame_end(&enc, at, (struct tow_frame){.kind = TOW_CONTROL_TIMELINE, .seq = 7},
+                         ret_length);
+}
+
+static int decode_timeline(const void *at, const struct tow_frame *frame,
+                           union message *ret_message)
+{
+    return tow_timeline_decode(at, frame, &ret_message->timeline);
+}
 
 #define OPS(name) .encode = encode_##name, .decode = decode_##name
 
@@ -170,6 +190,12 @@ static const struct sample {
      .needed = 32,
      .golden = "2000000013f0000000000000000000000807060504030201"
                "0000010000000000"},
+    {.name = "TIMELINE",
+     .encode = encode_timeline,
+     .decode = decode_timeline,
+     .message.timeline = {.flags = TOW_TIMELINE_SPANS, .names = 0x01020304},
+     .needed = 24,
+     .golden = "180000001cf0000000000000070000000100000004030201"},
     {.name = "DONE",
      OPS(done),
      .message.done = {.count = 2, .entries = {{3, 0x01020304, false}, {5, 7, true}}},
@@ -649,6 +675,49 @@ static void frames_make_up_a_transfer(void **state)
     }
 }
 
+static void a_timelines_answer_has_its_bytes(void **state)
+{
+    (void)state;
+    static const struct tow_timeline_answer answer = {
+        .now_ns = 0x0102030405060708u, .lost = 2, .flags = 3, .names = 4, .spans = 5};
+    static const struct tow_span span = {.given = 1,
+                                         .began = 2,
+                                         .ended = 3,
+                                         .bytes = 4,
+                                         .kind = 5,
+                                         .name = 6,
+                                         .stream = 7,
+                                         .queued = 8};
+    static const uint8_t golden[] = {8, 7, 6, 5, 4, 3, 2, 1, 2, 0, 0, 0, 0, 0, 0, 0, 3, 0, 0, 0,
+                                     4, 0, 0, 0, 5, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0,
+                                     2, 0, 0, 0, 0, 0, 0, 0, 3, 0, 0, 0, 0, 0, 0, 0, 4, 0, 0, 0,
+                                     0, 0, 0, 0, 5, 0, 0, 0, 6, 0, 0, 0, 7, 0, 0, 0, 8, 0, 0, 0};
+    _Alignas(8) uint8_t raw[sizeof golden];
+    struct tow_enc enc = tow_enc_init(raw, sizeof raw);
+    tow_timeline_answer_put(&enc, &answer);
+    assert_int_equal(enc.at - raw, TOW_TIMELINE_ANSWER_SIZE);
+    tow_span_put(&enc, &span);
+    assert_int_equal(enc.at - raw, TOW_TIMELINE_ANSWER_SIZE + TOW_SPAN_SIZE);
+    assert_memory_equal(raw, golden, sizeof golden);
+    struct tow_dec dec = tow_dec_init(raw, sizeof raw);
+    struct tow_timeline_answer got;
+    assert_int_equal(tow_timeline_answer_get(&dec, &got), 0);
+    assert_true(got.now_ns == answer.now_ns && got.lost == 2 && got.flags == 3 && got.names == 4 &&
+                got.spans == 5);
+    struct tow_span back = tow_span_get(&dec);
+    assert_memory_equal(&back, &span, sizeof back);
+    for (size_t size = 0; size < TOW_TIMELINE_ANSWER_SIZE; size++) {
+        dec = tow_dec_init(raw, size);
+        assert_int_equal(tow_timeline_answer_get(&dec, &got), -EPROTO);
+    }
+    for (size_t count = 20; count <= 24; count += 4) { /* too many names, too many spans */
+        raw[count + 1] = 0xff;
+        dec = tow_dec_init(raw, sizeof raw);
+        assert_int_equal(tow_timeline_answer_get(&dec, &got), -EPROTO);
+        raw[count + 1] = 0;
+    }
+}
+
 static void every_kind_has_its_name(void **state)
 {
     assert_string_equal(tow_control_name(TOW_CONTROL_HELLO), "HELLO");
@@ -657,6 +726,7 @@ static void every_kind_has_its_name(void **state)
     assert_string_equal(tow_control_name(TOW_CONTROL_REPORT), "REPORT");
     assert_string_equal(tow_control_name(TOW_CONTROL_CALLBACK_BYTES), "CALLBACK_BYTES");
     assert_string_equal(tow_control_name(TOW_CONTROL_DONE), "DONE");
+    assert_string_equal(tow_control_name(TOW_CONTROL_TIMELINE), "TIMELINE");
     assert_null(tow_control_name(0));
     assert_null(tow_control_name(0xefff));
     assert_null(tow_control_name(0xffff));
@@ -679,6 +749,7 @@ int main(void)
         cmocka_unit_test(hellos_that_make_no_sense_are_refused),
         cmocka_unit_test(data_heads_carry_any_size),
         cmocka_unit_test(frames_make_up_a_transfer),
+        cmocka_unit_test(a_timelines_answer_has_its_bytes),
         cmocka_unit_test(every_kind_has_its_name),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

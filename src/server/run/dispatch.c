@@ -18,6 +18,7 @@
 #include "server/run/lane.h"
 #include "server/run/side.h"
 #include "server/run/suspend.h"
+#include "server/run/timeline.h"
 #include "server/session/reasons.h"
 #include "server/session/session.h"
 #include "server/session/transfer.h"
@@ -148,6 +149,8 @@ static int dispatch_control(struct tows_session *session, const uint8_t *at,
         return 0;
     case TOW_CONTROL_FENCE:
         return tows_side_await(session, at, frame);
+    case TOW_CONTROL_TIMELINE:
+        return tows_timeline_answer(session, at, frame);
     case TOW_CONTROL_FORGET:
         return tows_shareable_forget(session, at, frame);
     case TOW_CONTROL_BYE:

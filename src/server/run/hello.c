@@ -111,11 +111,11 @@ static int hello_welcome(struct tows_session *session, uint32_t version, bool la
     }
     struct tow_welcome welcome = {
         .version = version,
-        .capabilities = session->options->in_process
-                            ? 0
-                            : TOW_CAN_OUTLAST | TOW_CAN_LIMIT | TOW_CAN_LINE |
-                                  (session->options->quota ? TOW_CAN_FULL : 0) |
-                                  (lasts ? TOW_CAN_LAST : 0),
+        .capabilities = TOW_CAN_TIMELINE | (session->options->in_process
+                                                ? 0
+                                                : TOW_CAN_OUTLAST | TOW_CAN_LIMIT | TOW_CAN_LINE |
+                                                      (session->options->quota ? TOW_CAN_FULL : 0) |
+                                                      (lasts ? TOW_CAN_LAST : 0)),
         .session = session->options->id,
         .frame_max = TOW_FRAME_MAX,
         .data_max = TOW_DATA_MAX,

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Launching kernels: checks, parameters, running, faults; and occupancy, which counts the same
  * limits. */
+#include "backend/backend.h"
 #include "backend/soft/code/image.h"
 #include "backend/soft/code/launch.h"
 #include "backend/soft/code/module.h"
@@ -145,8 +146,9 @@ static CUresult result_of(enum tow_ptx_fault_kind kind)
     return CUDA_ERROR_LAUNCH_FAILED;
 }
 
-CUresult tow_soft_kernel_run(struct tow_soft_kernel_work *kernel, struct tow_soft_ctx *ctx)
+static CUresult kernel_run(struct tow_soft_work *work, struct tow_soft_ctx *ctx)
 {
+    const struct tow_soft_kernel_work *kernel = &work->kernel;
     static atomic_uint grid_id;
     struct tow_ptx_launch launch = {
         .instance = kernel->function->module->instance,
@@ -182,11 +184,6 @@ CUresult tow_soft_kernel_run(struct tow_soft_kernel_work *kernel, struct tow_sof
     return result;
 }
 
-static CUresult kernel_run(struct tow_soft_work *work, struct tow_soft_ctx *ctx)
-{
-    return tow_soft_kernel_run(&work->kernel, ctx);
-}
-
 static void kernel_fini(struct tow_soft_work *work)
 {
     if (work->kernel.function != NULL) {
@@ -205,7 +202,14 @@ static int kernel_clone(struct tow_soft_work *copy)
     return 0;
 }
 
-const struct tow_soft_work_ops tow_soft_kernel_ops = {kernel_run, kernel_fini, kernel_clone};
+static const char *kernel_describe(const struct tow_soft_work *work, struct tow_backend_span *span)
+{
+    span->kind = TOW_BACKEND_KERNEL;
+    return work->kernel.function->info.name;
+}
+
+const struct tow_soft_work_ops tow_soft_kernel_ops = {kernel_run, kernel_fini, kernel_clone,
+                                                      kernel_describe};
 
 /* ---- checks
  * -----------------------------------------------------------------------------------------------

@@ -9,7 +9,6 @@
 /* Checks and packs a launch; on success *ret_work holds it. */
 CUresult tow_soft_launch_build(struct tow_soft_ctx *ctx, const CUlaunchConfig *config, CUfunction f,
                                void **params, void **extra, struct tow_soft_work *ret_work);
-CUresult tow_soft_kernel_run(struct tow_soft_kernel_work *kernel, struct tow_soft_ctx *ctx);
 extern const struct tow_soft_work_ops tow_soft_kernel_ops;
 
 #endif

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What copies and fills do when their turn comes. */
+#include "backend/backend.h"
 #include "backend/soft/copy/copy.h"
 #include "backend/soft/engine/work.h"
 #include "backend/soft/ground/alloc.h"
@@ -121,6 +122,24 @@ static int copy_clone(struct tow_soft_work *copy)
     return 0;
 }
 
-const struct tow_soft_work_ops tow_soft_copy_ops = {copy_run, copy_fini, copy_clone};
+static const char *copy_describe(const struct tow_soft_work *work, struct tow_backend_span *span)
+{
+    const struct tow_soft_copy_work *copy = &work->copy;
+    bool from = copy->src_device || copy->src_array != NULL;
+    bool to = copy->dst_device || copy->dst_array != NULL;
+    span->kind = from ? (to ? TOW_BACKEND_COPY_DEVICE : TOW_BACKEND_COPY_OUT)
+                      : (to ? TOW_BACKEND_COPY_IN : TOW_BACKEND_COPY_HOST);
+    span->bytes = copy->width * copy->height * copy->depth;
+    return NULL;
+}
+
+static const char *set_describe(const struct tow_soft_work *work, struct tow_backend_span *span)
+{
+    span->kind = TOW_BACKEND_FILL;
+    span->bytes = (uint64_t)work->set.width * work->set.element * work->set.height;
+    return NULL;
+}
+
+const struct tow_soft_work_ops tow_soft_copy_ops = {copy_run, copy_fini, copy_clone, copy_describe};
 const struct tow_soft_work_ops tow_soft_set_ops = {set_run, tow_soft_work_no_fini,
-                                                   tow_soft_work_plain_clone};
+                                                   tow_soft_work_plain_clone, set_describe};

@@ -10,6 +10,7 @@
 #include "backend/soft/engine/capture.h"
 #include "backend/soft/engine/engine.h"
 #include "backend/soft/engine/mark.h"
+#include "backend/soft/engine/span.h"
 #include "backend/soft/engine/work.h"
 #include "backend/soft/ground/alloc.h"
 #include "backend/soft/ground/context.h"
@@ -337,6 +338,7 @@ static void run_head(struct tow_soft_stream *stream)
     if (op->work.kind == TOW_SOFT_WORK_HOST) {
         op->work.host.status = ctx->error;
     }
+    tow_soft_span_of((struct tow_soft_span_place){op->given_ns, stream->id, stream->queued - 1});
     tow_mutex_unlock(&tow_soft.lock);
 
     CUresult result = tow_soft_work_run(&op->work, ctx);
@@ -458,6 +460,9 @@ static struct tow_soft_op *engine_enqueue(struct tow_soft_stream *stream,
     }
     op->stream = stream;
     op->seq = ++tow_soft.seq;
+    op->given_ns = atomic_load_explicit(&tow_soft_spans_kept, memory_order_relaxed)
+                       ? (uint64_t)tow_time_now_ns()
+                       : 0;
     op->work = *work;
     memset(work, 0, sizeof *work);
     if (stream->tail != NULL) {

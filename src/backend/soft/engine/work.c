@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Work: what ops and graph nodes do, by kind. Here are the kinds that need nothing but streams; the
  * others are in the rooms above (tow_soft_hooks). */
+#include "backend/backend.h"
 #include "backend/soft/engine/mark.h"
+#include "backend/soft/engine/span.h"
 #include "backend/soft/engine/work.h"
 #include "backend/soft/ground/alloc.h"
 #include "backend/soft/ground/context.h"
@@ -12,6 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "base/log.h"
 #include "base/mutex.h"
 
@@ -205,5 +208,15 @@ int tow_soft_work_clone(const struct tow_soft_work *work, struct tow_soft_work *
 
 CUresult tow_soft_work_run(struct tow_soft_work *work, struct tow_soft_ctx *ctx)
 {
-    return ops_of(work)->run(work, ctx);
+    const struct tow_soft_work_ops *ops = ops_of(work);
+    struct tow_backend_span span = {0};
+    if (__builtin_expect(atomic_load_explicit(&tow_soft_spans_kept, memory_order_relaxed), 0) &&
+        ops->describe != NULL) {
+        const char *name = ops->describe(work, &span);
+        span.began_ns = (uint64_t)tow_time_now_ns();
+        CUresult result = ops->run(work, ctx);
+        tow_soft_span_keep(&span, name);
+        return result;
+    }
+    return ops->run(work, ctx);
 }

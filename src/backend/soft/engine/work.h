@@ -9,6 +9,7 @@
 
 #include "gen/cuda_types.h"
 
+struct tow_backend_span;
 struct tow_soft_array;
 struct tow_soft_condition;
 struct tow_soft_ctx;
@@ -119,6 +120,8 @@ struct tow_soft_work_ops {
     void (*fini)(struct tow_soft_work *work);
     /* Of the bytes of another: gives it references of its own. -EINVAL if it is never copied. */
     int (*clone)(struct tow_soft_work *copy);
+    /* For a timeline: what it is, and a kernel's name. NULL: it is not shown. */
+    const char *(*describe)(const struct tow_soft_work *work, struct tow_backend_span *span);
 };
 CUresult tow_soft_work_no_run(struct tow_soft_work *work, struct tow_soft_ctx *ctx);
 void tow_soft_work_no_fini(struct tow_soft_work *work);

@@ -3,6 +3,7 @@
 #include "backend/backend.h"
 #include "backend/soft/code/module.h"
 #include "backend/soft/engine/engine.h"
+#include "backend/soft/engine/span.h"
 #include "backend/soft/entry/entry.h"
 #include "backend/soft/graph/graph.h"
 #include "backend/soft/ground/alloc.h"
@@ -75,6 +76,7 @@ static void close_all(void)
     tow_soft_libraries_fini();
     tow_soft_graphs_fini();
     tow_soft_engine_stop();
+    tow_soft_spans_fini();
     tow_soft_retire_poll(UINT64_MAX);
     for (unsigned i = 0; i < tow_soft.device_count; i++) {
         tow_soft_ctx_free(tow_soft.devices[i].primary);
@@ -193,6 +195,7 @@ static void describe_backend(const struct tow_soft_options *options,
     ret_backend->show_used = soft_show_used;
     ret_backend->away = &tow_soft_away_ops;
     ret_backend->gpu_time = tow_soft_engine_time;
+    ret_backend->timeline = &tow_soft_span_ops;
     ret_backend->close = soft_close;
     ret_backend->state = &tow_soft;
 }

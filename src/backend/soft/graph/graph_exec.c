@@ -348,8 +348,7 @@ static CUresult run_graph(struct tow_soft_graph *graph, struct tow_soft_work *la
         case TOW_SOFT_WORK_EMPTY:
             break;
         case TOW_SOFT_WORK_KERNEL:
-            result = tow_soft_kernel_run(&node->work.kernel,
-                                         node->work.kernel.function->module->object.ctx);
+            result = tow_soft_work_run(&node->work, node->work.kernel.function->module->object.ctx);
             break;
         case TOW_SOFT_WORK_MEMOPS:
             result = run_memops(&node->work, ctx);
