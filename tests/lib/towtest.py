@@ -8,6 +8,7 @@ import contextlib
 import ctypes
 import errno
 import fcntl
+import functools
 import json
 import os
 import pathlib
@@ -40,16 +41,22 @@ class Skip(Exception):
     """This test cannot run here; the text says why."""
 
 
-def test(limit=60, alone=False, trees=("plain",), name=None, matrix="", uses="", waits=False):
+def test(limit=60, alone=False, trees=("plain",), name=None, matrix="", uses="", waits=False, whole=False):
     """Makes a function a test: `limit` in seconds (times SLOW), `alone` if nothing may run beside it. `matrix` names those
     that are many and alike: `make test` runs them all, and where time is short a few of them are drawn. `uses` names
     what only one at a time can have: those that share it do not run beside each other. `waits`: for seconds, and computes
-    next to nothing meanwhile; such tests run beside the others."""
+    next to nothing meanwhile; such tests run beside the others. `whole`: it takes long and is of no feature, so it is
+    skipped where WHOLE does not say so."""
     def add(function):
         if TREE in trees:
-            _tests[name or function.__name__] = (function, limit * SLOW, alone, matrix, uses, waits)
+            tried = function if WHOLE or not whole else left_to_ci
+            _tests[name or function.__name__] = (tried, limit * SLOW, alone, matrix, uses, waits)
         return function
     return add
+
+
+def left_to_ci():
+    raise Skip("left to .ci/run (TOW_TESTS_WHOLE=1)")
 
 
 def main():
@@ -85,20 +92,27 @@ def wait_until(condition, seconds, what):
     return time.monotonic() - start
 
 
+@functools.lru_cache
 def commit_seed():
     """Another number for each commit; 0 where there is no history."""
     done = subprocess.run(["git", "-c", "safe.directory=*", "-C", str(ROOT), "rev-parse", "HEAD"], capture_output=True, text=True)
     return int(done.stdout.strip()[:8], 16) if done.returncode == 0 else 0
 
 
-def drawn(things, count):
-    """So many of things that are alike, other ones for each commit; all of them where WHOLE says so."""
+def drawn(things, count, what=""):
+    """So many of things that are alike, other ones for each commit, and for each `what`; all of them where WHOLE says so."""
     import hashlib  # here alone: few tests draw
 
-    seed = commit_seed()
+    if WHOLE:
+        return list(things)
+    seed = f"{commit_seed()} {what}".strip()
     first = sorted(things, key=lambda thing: hashlib.sha256(f"{seed} {thing}".encode()).digest())
-    chosen = set(things if WHOLE else first[:count])
-    return [thing for thing in things if thing in chosen]
+    return [thing for thing in things if thing in first[:count]]
+
+
+def ways(things, what):
+    """The transports and the like over which the same is tried: `make test` takes one, other parts draw from all."""
+    return drawn(things, 1, what) if TREE == "plain" else list(things)
 
 
 def changed_files():

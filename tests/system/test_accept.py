@@ -245,7 +245,7 @@ def few_that_fail_are_run_again_where_that_is_asked_for():
         t.equal("unsteady: test 0 (failed, then passed twice alone)" in said.getvalue(), "unsteady" in wanted, "what the sums say")
 
 
-@t.test(120)
+@t.test(120, whole=True)
 def faults_are_tried_on_the_software_gpu():
     """tests/gpu/faults: its programs, its server with tls, what it counts."""
     t.need_tls()
@@ -254,7 +254,7 @@ def faults_are_tried_on_the_software_gpu():
     t.check("killed 3 clients" in done.stdout and "killed 3 workers" in done.stdout, done.stdout)
 
 
-@t.test(120)
+@t.test(120, whole=True)
 def walls_are_tried_without_a_gpu():
     """tests/gpu/walls: its library in front of a driver, its servers, what it counts."""
     t.need_tls()
@@ -265,7 +265,7 @@ def walls_are_tried_without_a_gpu():
     t.check(all(f"ok      {name} " in done.stdout for name in ("memory-of-worker", "open-key", "connect-tcp", "start-program")), done.stdout)
 
 
-@t.test(240)
+@t.test(240, whole=True)
 def shares_are_measured_on_the_software_gpu():
     """tests/gpu/share: its programs, its servers, its rows; what they say means nothing here."""
     with tempfile.NamedTemporaryFile(suffix=".json") as table:

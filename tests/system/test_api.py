@@ -28,7 +28,7 @@ for _source in sorted((t.ROOT / "tests" / "api").glob("test_*.c")):
     t.test(150, trees=("plain", "asan"), name=f"{_name}_tcp", matrix="api")(lambda name=_name: run(name, "3"))
     for _kind in ("shm", "unix") if _name == "late" else ():
         t.test(150, name=f"{_name}_{_kind}", matrix="api")(lambda name=_name, kind=_kind: run(name, "3", kind))
-    for _kind in ("shm", "unix", "tcp") if _name in STRICT else ():
+    for _kind in t.ways(("shm", "unix", "tcp"), f"{_name} strict") if _name in STRICT else ():
         # ThreadSanitizer does not see that the other process's write of a word orders things in this one.
         _trees = ("plain", "tsan") if _name == "late" and _kind != "shm" else ("plain",)
         t.test(150, trees=_trees, name=f"{_name}_strict_{_kind}", matrix="api")(

@@ -235,7 +235,7 @@ def gpu_bench(folder, *flags):
     return done.stdout, report
 
 
-@t.test(240, matrix="bench")
+@t.test(240, matrix="bench", whole=True)
 def the_gpu_bench_measures_both_sides_and_judges():
     with tempfile.TemporaryDirectory(prefix="tow") as folder:
         text, report = gpu_bench(folder, "--part=micro", "--part=calls", "--part=launches", "--rounds=1", "--transport=shm,tcp,tls",
@@ -260,7 +260,7 @@ def the_gpu_bench_measures_both_sides_and_judges():
                       rf"{len(verdicts) - reached - missed} not", text, re.M), text)
 
 
-@t.test(120, matrix="bench")
+@t.test(120, matrix="bench", whole=True)
 def the_gpu_bench_shows_examples_and_judges_none():
     if not t.find_nvcc():
         raise t.Skip("nvcc is not installed")
@@ -272,7 +272,7 @@ def the_gpu_bench_shows_examples_and_judges_none():
     t.check("0 reached (0 of them by the 3% of noise), 0 missed" in text, text)
 
 
-@t.test(120, matrix="bench")
+@t.test(120, matrix="bench", whole=True)
 def the_gpu_bench_runs_examples_together_and_says_what_they_burn():
     if not t.find_nvcc():
         raise t.Skip("nvcc is not installed")
@@ -286,7 +286,7 @@ def the_gpu_bench_runs_examples_together_and_says_what_they_burn():
     t.equal([row["figure"] for row in judged], ["the examples, 8 at a time, from start to end"], f"the figures judged in\n{text}")
 
 
-@t.test(60, matrix="bench")
+@t.test(60, matrix="bench", whole=True)
 def the_gpu_bench_counts_what_workers_and_client_threads_burn():
     spin = "import time\nopen('/proc/self/comm', 'w').write('{}')\nuntil = time.process_time() + 0.5\nwhile time.process_time() < until: pass"
     for name, parent, who in (("busy", os.getpid(), "workers"), ("towline-busy", 1 << 30, "client threads"), ("busy", 1 << 30, None)):

@@ -216,12 +216,39 @@ t.main()
 '''
 
 
+# One kills what starts the tests.
+DEADLY = '''
+import os
+import signal
+import sys
+sys.path.insert(0, {lib!r})
+import towtest as t
+
+@t.test(3)
+def first():
+    os.kill(os.getppid(), signal.SIGKILL)
+    signal.pause()
+
+@t.test(3)
+def second():
+    signal.pause()
+
+@t.test(whole=True)
+def third():
+    pass
+
+t.main()
+'''
+
+
 @contextlib.contextmanager
 def runner(suite="towline:unit", module=MODULE):
     """tests/run, and a build folder, of a tree with the module above and one program with cmocka's words."""
     with tempfile.TemporaryDirectory(prefix="tow") as base:
         base = pathlib.Path(base)
-        (base / "tests" / "system").mkdir(parents=True)
+        for folder in ("system", "lib"):
+            (base / "tests" / folder).mkdir(parents=True)
+        shutil.copy(t.ROOT / "tests" / "lib" / "forker.py", base / "tests" / "lib")
         (base / "build" / "meson-info").mkdir(parents=True)
         (base / "build" / "build.ninja").write_text("")
         shutil.copy(t.ROOT / "tests" / "run", base / "tests" / "run")
@@ -255,6 +282,25 @@ def a_test_that_fails_by_haste_is_run_again_and_named():
         t.check("failed: plain.small.hasty" in done.stdout.splitlines(), done.stdout)
 
 
+@t.test()
+def a_run_whose_starter_is_killed_fails():
+    with runner(module=DEADLY) as run:
+        done = run("--only", "small", "--jobs", "1")
+        t.equal(done.returncode, 1, f"the exit code of\n{done.stdout}{done.stderr}")
+        t.check("failed: plain.small.first" in done.stdout.splitlines(), done.stdout)
+        t.equal(sum(map(int, re.findall(r"(\d+) (?:skipped|passed|failed)", done.stdout))), 3, f"how many are counted in\n{done.stdout}")
+
+
+@t.test()
+def what_is_of_no_feature_is_left_to_the_whole_run():
+    with runner(module=DEADLY) as run:
+        for whole, wanted in (("", "skipped"), ("1", "ok")):
+            env = {"TOW_TESTS_WHOLE": whole} if whole else {}
+            os.environ.pop("TOW_TESTS_WHOLE", None)
+            done = run("--only", "small.third", **env)
+            t.check(done.stdout.startswith(f"{wanted:<8}plain.small.third"), f"{whole!r}: {done.stdout}")
+
+
 @t.test(waits=True)
 def the_runner_says_how_far_it_is_and_why_it_left_out_what():
     with runner() as run, tempfile.NamedTemporaryFile(suffix=".xml") as report:
@@ -282,7 +328,7 @@ def tests_that_wait_run_beside_the_others():
         t.equal(done.stdout.splitlines()[-1], "6 passed, 0 failed", f"the last line of\n{done.stdout}")
 
 
-@t.test(2 * pypi.INSTALL_LIMIT + 60, uses="pypi", matrix="pypi")
+@t.test(2 * pypi.INSTALL_LIMIT + 60, uses="pypi", matrix="pypi", whole=True)
 def pytest_selects_times_and_reports():
     python = pypi.install()
     with runner() as run, tempfile.TemporaryDirectory(prefix="tow") as folder:

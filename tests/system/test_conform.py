@@ -121,19 +121,9 @@ def sweep(kind):
         t.check("ended by signal" not in server.log(), server.log())
 
 
-@t.test(matrix="conform", limit=150, trees=("plain", "asan"))
-def sweep_unix():
-    sweep("unix")
-
-
-@t.test(matrix="conform", limit=150)
-def sweep_tcp():
-    sweep("tcp")
-
-
-@t.test(matrix="conform", limit=150)
-def sweep_shm():
-    sweep("shm")
+for _kind in t.ways(("unix", "tcp", "shm"), "sweep"):
+    t.test(matrix="conform", limit=150, trees=("plain", "asan") if _kind == "unix" else ("plain",), name=f"sweep_{_kind}")(
+        lambda kind=_kind: sweep(kind))
 
 
 def write():

@@ -60,17 +60,18 @@ def add(entry, variant, kind, trees):
 
 for _entry in TABLE["programs"]:
     for _variant in _entry["variants"]:
-        for _kind in ("unix", "tcp"):
+        # What a program on the server's own machine gets by default is shm.
+        _kinds = ("unix", "tcp", "shm") if _variant in ("static", "c") else ("unix", "tcp")
+        for _kind in t.ways(_kinds, f"{_entry['name']} {_variant}"):
             _trees = ["plain"]
             # Under the sanitizers each program once; ThreadSanitizer knows only what it compiled itself.
             if _kind == "unix" and _variant in ("static", "c"):
                 _trees.append("asan")
                 if _entry["language"] == "c":
                     _trees.append("tsan")
+            if _kind == "shm" and _entry["name"] == "driver_link":
+                _trees += ["asan", "tsan"]
             add(_entry, _variant, _kind, _trees)
-        # What a program on the server's own machine gets by default.
-        if _variant in ("static", "c"):
-            add(_entry, _variant, "shm", ["plain", "asan", "tsan"] if _entry["name"] == "driver_link" else ["plain"])
     if _entry["name"] == "driver_link":
         add(_entry, "c", "self", ["plain", "asan", "tsan"])
 

@@ -30,7 +30,6 @@ def run_script(server, name, *operations):
     return done.stdout.split()
 
 
-@t.test(uses="pypi", matrix="pypi", limit=LIMIT)
 def numba():
     install()
     with t.Server() as server:
@@ -52,7 +51,6 @@ def cupy():
         t.equal(sorted(os.listdir(pypi.FOLDER / "cupy-cache")), kept, "what CuPy keeps, after a run with nothing new")
 
 
-@t.test(uses="pypi", matrix="pypi", limit=LIMIT)
 def cupy_linear_algebra():
     """A capability that cuBLAS has no machine code for makes it hand over PTX."""
     install()
@@ -60,14 +58,12 @@ def cupy_linear_algebra():
         run_script(server, "cupy_ops.py", "linear_algebra")
 
 
-@t.test(uses="pypi", matrix="pypi", limit=LIMIT)
 def pynvml():
     install()
     with t.Server() as server:
         t.equal(len(run_script(server, "nvml_ops.py")), 6, "the number of lines of nvml_ops.py")
 
 
-@t.test(uses="pypi", matrix="pypi", limit=LIMIT)
 def jax():
     """Over tcp, where page-locked memory is not shared: JAX stages its copies in such memory."""
     if not pypi.HAS_JAX:
@@ -94,6 +90,10 @@ def jax():
                 f"jax_ops.py: exit code {done.returncode}\n{done.stdout}{done.stderr}\n{server.log()[-2000:]}")
         t.check("failed with error" not in server.log(), server.log())
         t.equal(len(done.stdout.split()), 9, "the number of lines of jax_ops.py")
+
+
+for _test in t.drawn(("numba", "cupy_linear_algebra", "pynvml", "jax"), 2):
+    t.test(uses="pypi", matrix="pypi", limit=LIMIT, name=_test)(globals()[_test])
 
 
 if __name__ == "__main__":

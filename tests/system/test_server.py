@@ -129,7 +129,7 @@ def kill_client(mode, kind):
 for _mode in ("copy", "poll", "spin"):
     for _kind in ("unix", "tcp", "shm"):
         if _mode == "copy" or _kind == "unix":
-            t.test(alone=True, trees=ALL, name=f"kill_client_{_mode}_{_kind}", matrix="kills")(
+            t.test(trees=ALL, name=f"kill_client_{_mode}_{_kind}", matrix="kills")(
                 lambda mode=_mode, kind=_kind: kill_client(mode, kind))
 
 
@@ -153,7 +153,7 @@ def kill_worker(mode, kind):
 
 for _mode in ("copy", "poll", "spin", "event", "stream"):
     for _kind in ("unix", "tcp", "shm"):
-        t.test(alone=True, trees=ALL, name=f"kill_worker_{_mode}_{_kind}", matrix="kills")(
+        t.test(trees=ALL, name=f"kill_worker_{_mode}_{_kind}", matrix="kills")(
             lambda mode=_mode, kind=_kind: kill_worker(mode, kind))
 
 

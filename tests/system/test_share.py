@@ -103,7 +103,8 @@ def near(server, gpu_s, sums, wanted, what):
     in_a_window(server, gpu_s, fits)
 
 
-for _weights, _kinds in (((1, 1), ("unix", "shm")), ((1, 3), ("tcp", "unix")), ((1, 2, 5), ("unix", "tcp", "shm"))):
+WEIGHTS = (((1, 1), ("unix", "shm")), ((1, 3), ("tcp", "unix")), ((1, 2, 5), ("unix", "tcp", "shm")))
+for _weights, _kinds in t.drawn(WEIGHTS, 1):
     @t.test(240, alone=True, name="weights_" + "_".join(map(str, _weights)))
     def weights_hold(weights=_weights, kinds=_kinds):
         with t.Server(*TIME) as server, contextlib.ExitStack() as stack:

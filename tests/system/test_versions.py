@@ -171,7 +171,7 @@ def meet(server, client, ours, theirs, older):
         t.check(f"install a newer Towline on the {older}" in told[0], f"{kind}: {told[0]}")
 
 
-@t.test(600, matrix="the same for all users")
+@t.test(600, matrix="the same for all users", whole=True)
 def the_last_release_and_this_tree():
     commit = release()
     theirs = protocols(text_of(commit, "src/wire/limits.h"))

@@ -207,7 +207,7 @@ def use_says_what_is_wrong():
         t.check("towline run has started this program" in done.stdout, f"{done}")
 
 
-@t.test(2 * pypi.INSTALL_LIMIT + 120, uses="pypi", matrix="pypi")
+@t.test(2 * pypi.INSTALL_LIMIT + 120, uses="pypi", matrix="pypi", whole=True)
 def numba_in_a_process_that_runs():
     python = pypi.install()
     with tempfile.TemporaryDirectory(prefix="tow") as base, t.Server() as server:
