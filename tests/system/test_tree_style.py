@@ -57,6 +57,7 @@ NAPS = {
     "src/server/web/site.c": (1, "time: the history's"),
     "src/server/web/web.c": (2, "descriptors and memory that others have"),
     "src/server/worker/leash.c": (1, "time: a session that has no client any more gets some"),
+    "src/server/worker/rejoin.c": (1, "time: a session that has no server any more gets some"),
     "src/transport/hook.c": (1, "time: a line is made slow"),
     "src/transport/patience.c": (1, "a server that is not there yet"),
     "src/transport/sock.c": (1, "a queue of the kernel's, which cannot be polled"),

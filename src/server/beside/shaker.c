@@ -277,7 +277,7 @@ int tows_shaker_main(const struct tows_config *config)
                  (unsigned long long)config->become, strerror(-error));
     }
     tows_walls_raise_bare(config);
-    int refused = tows_walls_finish(config);
+    int refused = tows_walls_finish(config, false);
     if (refused >= 0) {
         close(refused); /* nobody is asked about calls that are not in the list: they fail */
     }

@@ -209,6 +209,12 @@ static const struct option_entry entries[] = {
     {"grace", 0, KIND_COUNT, 0, AT(grace), 86400, "SECONDS",
      "How long programs may go on when the server is told to end by SIGTERM (5; 0: not at all).\n"
      "No new ones are served meanwhile; a second SIGTERM ends them at once."},
+    {"restart-dir", 0, KIND_TEXT, 0, AT(restart_dir), 0, "FOLDER",
+     "A folder of this server's alone. With it programs go on when the server ends by accident, "
+     "and\n"
+     "a server that is started again with the same folder serves them on (none: they end, too)."},
+    {"restart-wait", 0, KIND_COUNT, 0, AT(restart_wait), 3600, "SECONDS",
+     "How long a session waits there for the server to be started again (60); then it ends."},
     {"cgroups", 0, KIND_COUNT, 0, AT(cgroups), 1, "0|1",
      "1: each worker has a control group of its own, where the kernel has cgroup v2 and lets this\n"
      "server make some (1)."},
@@ -308,6 +314,7 @@ void tows_config_defaults(struct tows_config *config)
     config->walls = 1;
     config->cgroups = 1;
     config->grace = 5;
+    config->restart_wait = 60;
     config->tenant_users = (struct tows_config_range){0x70000000, 1000000};
     config->heartbeat = 20;
     config->reconnect = 60;
@@ -780,12 +787,14 @@ bool tows_config_keep(struct tows_config *config, const struct tows_config *runn
                  strcmp(config->http, running->http) != 0 ||
                  strcmp(config->http_name, running->http_name) != 0 ||
                  config->http_dcgm != running->http_dcgm ||
+                 strcmp(config->restart_dir, running->restart_dir) != 0 ||
                  strcmp(config->usage_file, running->usage_file) != 0;
     memcpy(config->listen, running->listen, sizeof config->listen);
     config->listen_count = running->listen_count;
     config->socket_mode = running->socket_mode;
     snprintf(config->user, sizeof config->user, "%s", running->user);
     snprintf(config->usage_file, sizeof config->usage_file, "%s", running->usage_file);
+    snprintf(config->restart_dir, sizeof config->restart_dir, "%s", running->restart_dir);
     config->usage_size = running->usage_size;
     snprintf(config->http, sizeof config->http, "%s", running->http);
     snprintf(config->http_name, sizeof config->http_name, "%s", running->http_name);

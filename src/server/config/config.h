@@ -107,8 +107,10 @@ struct tows_config {
     uint64_t watchdog;     /* seconds that a worker may stand still; 0: for ever */
     uint64_t linger;       /* seconds that a worker may be there without its program */
     uint64_t grace;        /* seconds that sessions have when the server is told to end */
-    uint64_t cgroups;      /* 1: a control group for each worker, see cgroup.h */
-    uint64_t walls;        /* 1: workers give up rights, see walls.h */
+    char restart_dir[TOW_CONFIG_TEXT_MAX]; /* where sessions are found again; "": nowhere */
+    uint64_t restart_wait;                 /* seconds that they wait for the server */
+    uint64_t cgroups;                      /* 1: a control group for each worker, see cgroup.h */
+    uint64_t walls;                        /* 1: workers give up rights, see walls.h */
     struct tows_config_range tenant_users; /* of which each tenant's workers get one */
     char user[TOW_CONFIG_TEXT_MAX]; /* whose the listener is where root starts it; "": nobody's */
     char usage_file[TOW_CONFIG_TEXT_MAX]; /* of ended sessions; "": none */

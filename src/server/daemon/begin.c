@@ -17,6 +17,7 @@
 #include "server/listener/listen.h"
 #include "server/listener/listener.h"
 #include "server/listener/login.h"
+#include "server/pool/fetch.h"
 #include "server/pool/usage.h"
 #include "server/walls/devices.h"
 #include "server/walls/walls.h"
@@ -84,7 +85,13 @@ static int begin_server(struct tows_server *server, int *ret_code, char *why, si
     server->pool.records = records;
     if (line < 0) {
         server->pool.starter.groups = groups;
-        return error;
+        return error < 0 ? error : tows_meeting_open(&server->pool.meeting, config, why, why_size);
+    }
+    if (config->restart_dir[0] != '\0') {
+        tow_log(
+            TOW_AREA_SERVER, TOW_LOG_WARN,
+            "restart-dir does nothing in a server of two processes (docs: servers): sessions end "
+            "with it");
     }
     if (groups.on) {
         close(groups.folder); /* the parent's */
@@ -145,6 +152,9 @@ int tows_begin_main(const struct tows_config *config, int argc, char **argv)
     if (error < 0) {
         tows_listen_tell(&server.config, "failed", "it cannot listen");
     } else {
+        /* Before anybody is heard: what they have counts. */
+        server.login.changed = tows_fetch_sessions(&server.pool) > 0;
+        tows_usage_allow_threads(&server.pool);
         tows_listener_run(&server);
     }
     tows_systemd_notify("STOPPING=1");

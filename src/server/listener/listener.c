@@ -45,6 +45,7 @@ struct tows_server_source {
     struct tows_worker *refused;    /* borrowed: its refused system calls */
     struct tows_pending_conn *conn; /* borrowed */
     bool shaker;                    /* the process with the key */
+    bool ended;                     /* a worker that another server has started */
     bool web;                       /* the one that answers over HTTP */
 };
 
@@ -218,7 +219,7 @@ static void take_signals(struct tows_server *server)
 static int listener_make_room(struct tows_server *server)
 {
     unsigned needed =
-        6 + server->listener_count + 2 * tows_worker_pool_size(&server->pool) + server->door.count;
+        6 + server->listener_count + 3 * tows_worker_pool_size(&server->pool) + server->door.count;
     if (needed <= server->poll_room) {
         return 0;
     }
@@ -265,6 +266,8 @@ static unsigned fill_polls(struct tows_server *server, int *ret_timeout_ms)
                          (struct tows_server_source){.worker = worker});
         count = add_poll(server, count, worker->refused, POLLIN,
                          (struct tows_server_source){.refused = worker});
+        count = add_poll(server, count, worker->process, POLLIN,
+                         (struct tows_server_source){.ended = true});
     }
     for (struct tows_pending_conn *conn = server->door.conns; conn != NULL; conn = conn->next) {
         count = add_poll(server, count, conn->fd, tows_pending_conn_events(conn),
@@ -383,6 +386,7 @@ void tows_listener_run(struct tows_server *server)
             return;
         }
         /* Signals come last: reaping frees workers that are in the list. */
+        bool ended = false;
         for (unsigned i = 1; i < count; i++) {
             short events = ready > 0 ? server->polls[i].revents : 0;
             const struct tows_server_source *source = &server->sources[i];
@@ -390,6 +394,8 @@ void tows_listener_run(struct tows_server *server)
                 tows_pending_conn_step(source->conn, events);
             } else if (source->shaker && (events != 0 || server->shaker.starting)) {
                 tows_shaker_hear(&server->shaker);
+            } else if (events != 0 && source->ended) {
+                ended = true;
             } else if (events != 0 && source->web) {
                 hear_web(server);
             } else if (events != 0 && source->worker != NULL) {
@@ -404,6 +410,9 @@ void tows_listener_run(struct tows_server *server)
         }
         tows_gauge_hear(&server->gauge);
         take_signals(server);
+        if (ended) {
+            take_signal(server, SIGCHLD);
+        }
         listener_announce(server);
         if (monitored_has_ended(server) || (server->draining && tows_server_is_dry(server)) ||
             (server->ending_ns != 0 && tow_time_passed(server->ending_ns))) {

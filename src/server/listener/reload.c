@@ -52,7 +52,8 @@ void tows_reload_settings(struct tows_server *server)
         if (tows_config_keep(&config, &server->config)) {
             tow_log(TOW_AREA_SERVER, TOW_LOG_WARN,
                     "other addresses, http-name, http-dcgm, other permissions of sockets, another "
-                    "user, another file of ended sessions and other walls need a restart: these "
+                    "user, another file of ended sessions, another restart-dir and other walls "
+                    "need a restart: these "
                     "stay");
         }
         tows_usage_defaults(&config);

@@ -59,11 +59,12 @@ void tows_resume_take(struct tows_login *login, struct tows_worker_pool *pool,
     if (conn->bound) {
         /* This is none of the session's connections; but now they may come from there. */
         worker->origin = conn->origin;
+        tows_meeting_renew(pool, worker);
         tows_pending_conn_part(conn, answer);
         return;
     }
     if (tows_pending_conn_welcome_back(conn, answer)) {
-        tows_worker_pool_resume(worker, conn->line, conn->fd, conn->kind, conn->peer,
+        tows_worker_pool_resume(pool, worker, conn->line, conn->fd, conn->kind, conn->peer,
                                 &conn->origin);
     }
     conn->state = TOW_CONN_GONE; /* the worker has its own descriptor, or the client comes again */

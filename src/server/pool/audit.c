@@ -19,6 +19,8 @@ void tows_audit_end(const struct tows_worker *worker, int status, char *ret_text
         snprintf(ret_text, size, "the server ended it: %s", worker->why);
     } else if (status == TOW_AUDIT_STAYS) {
         snprintf(ret_text, size, "its worker does not end");
+    } else if (status == TOW_AUDIT_UNKNOWN) {
+        snprintf(ret_text, size, "its worker, of the server before this one, has ended");
     } else if (WIFSIGNALED(status)) {
         snprintf(ret_text, size, "its worker was ended by signal %d (%s)", WTERMSIG(status),
                  strsignal(WTERMSIG(status)));

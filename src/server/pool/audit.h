@@ -10,6 +10,8 @@ struct tows_worker;
 
 /* In place of a status: the process is still there when this server ends. */
 enum { TOW_AUDIT_STAYS = -1, TOW_AUDIT_END_MAX = 320 };
+/* Or: it has ended, and was no child of this server, which was started after it. */
+enum { TOW_AUDIT_UNKNOWN = -2 };
 
 /* How it ended, for people. */
 void tows_audit_end(const struct tows_worker *worker, int status, char *ret_text, size_t size);

@@ -146,6 +146,23 @@ int tows_machine_look(pid_t pid, struct tows_machine_process *ret_process)
     return 0;
 }
 
+int tows_machine_born(pid_t pid, uint64_t *ret_ticks)
+{
+    char path[64], text[TOW_MACHINE_TEXT];
+    snprintf(path, sizeof path, "/proc/%d/stat", (int)pid);
+    int error = machine_read(path, text);
+    /* The second word is its name, which may hold anything; this is the 20th one behind it. */
+    const char *at = error < 0 ? NULL : strrchr(text, ')');
+    for (int i = 0; at != NULL && i < 20; i++) {
+        at = strchr(at + 1, ' ');
+    }
+    if (at == NULL) {
+        return error < 0 ? error : -EPROTO;
+    }
+    *ret_ticks = strtoull(at + 1, NULL, 10);
+    return 0;
+}
+
 void tows_machine_yield(pid_t pid, int nice)
 {
     char path[64];

@@ -33,6 +33,9 @@ struct tows_machine_process {
 /* 0, or why /proc does not tell; a process that has ended holds nothing. */
 int tows_machine_look(pid_t pid, struct tows_machine_process *ret_process);
 
+/* When it began, in the kernel's ticks since the machine did. */
+int tows_machine_born(pid_t pid, uint64_t *ret_ticks);
+
 /* Gives all threads of a process of ours this nice value; they can be given less time, never more.
  */
 void tows_machine_yield(pid_t pid, int nice);

@@ -4,6 +4,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <signal.h>
 #include <stddef.h>
 #include <stdio.h>
@@ -13,6 +14,7 @@
 #include <sys/personality.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -25,6 +27,7 @@ struct tows_started {
     struct tows_started *next; /* owned by the starter */
     uint64_t number;
     pid_t pid;
+    int process;    /* owned: its descriptor, if it is no child of this process; else -1 */
     unsigned group; /* number of its control group; 0: it has none */
 };
 
@@ -34,12 +37,20 @@ void tows_starter_init(struct tows_starter *starter, const struct tows_config *c
     getrlimit(RLIMIT_NOFILE, &starter->files);
 }
 
+static void close_process(const struct tows_started *started)
+{
+    if (started->process >= 0) {
+        close(started->process);
+    }
+}
+
 void tows_starter_fini(struct tows_starter *starter)
 {
     while (starter->started != NULL) {
         struct tows_started *gone = starter->started;
         starter->started = gone->next;
         tows_cgroup_remove(&starter->groups, gone->group);
+        close_process(gone);
         free(gone);
     }
 }
@@ -240,6 +251,7 @@ static struct tows_started *starter_place(struct tows_starter *starter)
     struct tows_started *started = calloc(1, sizeof *started);
     if (started != NULL) {
         started->number = starter->next++;
+        started->process = -1;
     }
     return started;
 }
@@ -340,6 +352,16 @@ int tows_starter_adopt(struct tows_starter *starter, pid_t pid, uint64_t *ret_nu
     return 0;
 }
 
+int tows_starter_take(struct tows_starter *starter, pid_t pid, int process, uint64_t *ret_number)
+{
+    int error = tows_starter_adopt(starter, pid, ret_number);
+    if (error == 0) {
+        starter->started->process = process;
+        starter->taken++;
+    }
+    return error;
+}
+
 static const struct tows_started *find_started(const struct tows_starter *starter, uint64_t number)
 {
     const struct tows_started *started = starter->started;
@@ -360,7 +382,10 @@ int tows_starter_signal(struct tows_starter *starter, uint64_t number, int signa
     if (started == NULL || (signal != SIGKILL && signal != SIGCONT)) {
         return started == NULL ? -ESRCH : -EINVAL;
     }
-    return kill(started->pid, signal) == 0 ? 0 : -errno;
+    int error = started->process >= 0
+                    ? (int)syscall(SYS_pidfd_send_signal, started->process, signal, NULL, 0)
+                    : kill(started->pid, signal);
+    return error == 0 ? 0 : -errno;
 }
 
 void tows_starter_kill(const struct tows_starter *starter)
@@ -413,6 +438,19 @@ int tows_starter_yield(struct tows_starter *starter, uint64_t number, int nice)
     return 0;
 }
 
+/* One that is no child of this process; NULL: all of them are there. */
+static struct tows_started *find_ended(const struct tows_starter *starter)
+{
+    struct tows_started *started = starter->taken > 0 ? starter->started : NULL;
+    for (; started != NULL; started = started->next) {
+        struct pollfd end = {.fd = started->process, .events = POLLIN};
+        if (started->process >= 0 && poll(&end, 1, 0) > 0) {
+            return started;
+        }
+    }
+    return NULL;
+}
+
 /* What the line has said, then children of this process. */
 static int reap_heard(const struct tows_starter *starter, struct tows_ended *ret_ended)
 {
@@ -432,7 +470,9 @@ int tows_starter_reap(struct tows_starter *starter, struct tows_ended *ret_ended
     if (starter->line != NULL && reap_heard(starter, ret_ended) > 0) {
         return 1;
     }
-    ended.pid = waitpid(-1, &ended.status, WNOHANG);
+    const struct tows_started *other = find_ended(starter);
+    ended.unknown = other != NULL;
+    ended.pid = other != NULL ? other->pid : waitpid(-1, &ended.status, WNOHANG);
     if (ended.pid <= 0) {
         return 0;
     }
@@ -444,6 +484,8 @@ int tows_starter_reap(struct tows_starter *starter, struct tows_ended *ret_ended
     if (gone != NULL) {
         *at = gone->next;
         starter->count--;
+        starter->taken -= gone->process >= 0;
+        close_process(gone);
         ended.number = gone->number;
         ended.full = WIFSIGNALED(ended.status) && WTERMSIG(ended.status) == SIGKILL &&
                      tows_cgroup_was_full(&starter->groups, gone->group);

@@ -29,7 +29,7 @@ struct tows_starter {
     struct tows_cgroups groups;       /* of workers, where they have some */
     struct rlimit files;              /* how many descriptors a worker may have */
     struct tows_started *started;     /* owned */
-    unsigned count;                   /* of them */
+    unsigned count, taken;            /* of them; and of those that another server has started */
     uint64_t next;                    /* number of the next process; none has 0 */
     struct tows_parent_line *line;    /* borrowed: to who does all this; NULL: this process does */
 };
@@ -61,6 +61,10 @@ int tows_starter_web(struct tows_starter *starter, int *ret_control, uint64_t *r
 /* Where there is none: a child of this process is one of those that were started from now on. */
 int tows_starter_adopt(struct tows_starter *starter, pid_t pid, uint64_t *ret_number);
 
+/* A process that another server has started, which its descriptor says: the starter's from then on.
+ */
+int tows_starter_take(struct tows_starter *starter, pid_t pid, int process, uint64_t *ret_number);
+
 /* SIGKILL or SIGCONT, for a process that was started here and has not been reaped. */
 int tows_starter_signal(struct tows_starter *starter, uint64_t number, int signal);
 /* SIGKILL for all that were started here. */
@@ -76,8 +80,9 @@ int tows_starter_yield(struct tows_starter *starter, uint64_t number, int nice);
 struct tows_ended {
     uint64_t number; /* 0: another child of this process */
     pid_t pid;
-    int status; /* as waitpid has it */
-    bool full;  /* the kernel has killed it for the memory of its control group */
+    int status;   /* as waitpid has it */
+    bool unknown; /* it was no child of this process, and nobody knows the status */
+    bool full;    /* the kernel has killed it for the memory of its control group */
 };
 
 /* What has ended: 1, or 0 when there is nothing more (SIGCHLD says when there is). */

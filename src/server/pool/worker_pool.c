@@ -35,6 +35,7 @@ void tows_worker_pool_init(struct tows_worker_pool *pool, const struct tows_conf
     pool->config = config;
     pool->next_session = 1;
     pool->records.fd = pool->records.older = -1;
+    pool->meeting.folder = pool->meeting.lock = -1;
     tows_cache_writer_init(&pool->writer, config);
     tows_starter_init(&pool->starter, config);
     /* What sessions export is all here. Workers keep what they were given: not every library of a
@@ -88,6 +89,7 @@ static void take_lines_back(struct tows_worker *worker)
 static void worker_free(struct tows_worker_pool *pool, struct tows_worker *worker)
 {
     tows_gates_end(pool, worker);
+    tows_meeting_end(pool, worker);
     tows_export_registry_end(&pool->exports, worker, &worker->exports);
     tows_handle_registry_end(&pool->handles, &worker->handles);
     take_lines_back(worker);
@@ -130,7 +132,7 @@ int tows_worker_pool_start(struct tows_worker_pool *pool, const char *key,
     worker->stats = at;
     worker->lines = lines;
     worker->control = shared.control;
-    worker->client = worker->refused = -1;
+    worker->client = worker->refused = worker->process = -1;
     snprintf(worker->key, sizeof worker->key, "%s", key);
     worker->who = who != NULL ? *who : (struct tows_who){0};
     worker->since_ns = tow_time_now_ns();
@@ -244,7 +246,12 @@ static int pool_serve(struct tows_worker_pool *pool, struct tows_worker *worker,
     make_secret(worker, &msg);
     tows_gates_begin(pool, worker);
     msg.user = worker->user = tows_tenant_users_pick(pool, who);
-    int error = tow_fds_send(worker->control, &msg, sizeof msg, &fd, 1);
+    int fds[2] = {fd, tows_meeting_begin(pool, worker)};
+    msg.restart = fds[1] < 0 ? 0 : (uint32_t)pool->config->restart_wait;
+    int error = tow_fds_send(worker->control, &msg, sizeof msg, fds, msg.restart != 0 ? 2 : 1);
+    if (fds[1] >= 0) {
+        close(fds[1]);
+    }
     explicit_bzero(&msg.grant, sizeof msg.grant);
     explicit_bzero(msg.secret, sizeof msg.secret);
     if (error < 0) {
@@ -264,16 +271,24 @@ static uint64_t pool_memory(const struct tows_worker_pool *pool, const struct to
                               !tows_who_is_address(&worker->origin));
 }
 
-/* It has a session now. */
-static void pool_begin(struct tows_worker_pool *pool, struct tows_worker *worker, const char *peer,
-                       const struct tows_who *who, const struct tows_who *origin)
+/* The next session is its, if it can be told so. */
+static void pool_prepare(const struct tows_worker_pool *pool, struct tows_worker *worker,
+                         const char *peer, const struct tows_who *who,
+                         const struct tows_who *origin)
 {
-    char tenant[TOW_WHO_TEXT_MAX];
-    worker->session = pool->next_session++;
+    worker->session = pool->next_session;
     worker->who = *who;
     worker->origin = *origin;
     worker->began_ns = tow_time_real_ns();
     snprintf(worker->peer, sizeof worker->peer, "%s", peer);
+}
+
+/* It has a session now. */
+static void pool_begin(struct tows_worker_pool *pool, struct tows_worker *worker)
+{
+    char tenant[TOW_WHO_TEXT_MAX];
+    const char *peer = worker->peer;
+    pool->next_session++;
     set_state(worker, TOW_WORKER_BUSY);
     tows_starter_limit(&pool->starter, worker->number, pool_memory(pool, worker),
                        tows_cgroup_threads(pool->config));
@@ -288,9 +303,10 @@ int tows_worker_pool_assign(struct tows_worker_pool *pool, struct tows_worker *w
                             enum tow_transport_kind kind, const char *peer,
                             const struct tows_who *who, const struct tows_who *origin)
 {
-    int error = pool_serve(pool, worker, fd, kind, pool->next_session, peer, who);
+    pool_prepare(pool, worker, peer, who, origin);
+    int error = pool_serve(pool, worker, fd, kind, worker->session, peer, who);
     if (error == 0) {
-        pool_begin(pool, worker, peer, who, origin);
+        pool_begin(pool, worker);
     }
     return error;
 }
@@ -307,7 +323,8 @@ int tows_worker_pool_grant(struct tows_worker_pool *pool, struct tows_worker *wo
     worker->grant = *ret_grant = grant;
     worker->granted = true;
     worker->arrive_ns = tow_time_deadline(ARRIVE_S * TOW_TIME_S);
-    pool_begin(pool, worker, peer, who, origin);
+    pool_prepare(pool, worker, peer, who, origin);
+    pool_begin(pool, worker);
     explicit_bzero(&grant, sizeof grant);
     return 0;
 }
@@ -369,8 +386,8 @@ static void pool_renew(struct tows_worker *worker, int own, const char *peer)
                   (unsigned long long)worker->session, peer);
 }
 
-int tows_worker_pool_resume(struct tows_worker *worker, uint32_t line, int fd,
-                            enum tow_transport_kind kind, const char *peer,
+int tows_worker_pool_resume(struct tows_worker_pool *pool, struct tows_worker *worker,
+                            uint32_t line, int fd, enum tow_transport_kind kind, const char *peer,
                             const struct tows_who *origin)
 {
     const struct tows_worker_msg msg = {
@@ -379,6 +396,7 @@ int tows_worker_pool_resume(struct tows_worker *worker, uint32_t line, int fd,
     if (error == 0 && line == TOW_LANE_MAIN) {
         worker->origin = *origin; /* its further connections come from there now */
         pool_renew(worker, fcntl(fd, F_DUPFD_CLOEXEC, 0), peer);
+        tows_meeting_renew(pool, worker);
     }
     return error;
 }
@@ -525,12 +543,13 @@ static void close_all(int fds[2])
     }
 }
 
-static void hear_renewed(struct tows_worker *worker, int fds[2])
+static void hear_renewed(struct tows_worker_pool *pool, struct tows_worker *worker, int fds[2])
 {
     char peer[TOW_ADDRESS_MAX];
     if (worker->state == TOW_WORKER_BUSY && worker->granted && worker->lasting && fds[0] >= 0) {
         tow_transport_peer(fds[0], peer);
         pool_renew(worker, fds[0], peer);
+        tows_meeting_renew(pool, worker);
         fds[0] = -1;
     }
 }
@@ -552,8 +571,13 @@ int tows_worker_pool_hear(struct tows_worker_pool *pool, struct tows_worker *wor
         return 0;
     }
     memcpy(&msg, packet, sizeof msg);
+    if (msg.what == TOW_WORKER_MSG_HERE) {
+        tows_meeting_hear(pool, worker, &msg, fds);
+        close_all(fds);
+        return 0;
+    }
     if (msg.what == TOW_WORKER_MSG_RENEWED) {
-        hear_renewed(worker, fds); /* nothing is written there: the client reads it */
+        hear_renewed(pool, worker, fds); /* nothing is written there: the client reads it */
         close_all(fds);
         return 0;
     }
@@ -632,7 +656,8 @@ static void tell_end(struct tows_worker_pool *pool, const struct tows_worker *wo
         tow_log_about(TOW_AREA_SERVER, TOW_LOG_INFO, &about,
                       "session %llu: its worker %d, which did not end by itself, is gone",
                       (unsigned long long)worker->session, (int)worker->pid);
-    } else if (worker->state == TOW_WORKER_BUSY && WIFSIGNALED(status)) {
+    } else if (worker->state == TOW_WORKER_BUSY && status != TOW_AUDIT_UNKNOWN &&
+               WIFSIGNALED(status)) {
         tow_log_about(TOW_AREA_SERVER, TOW_LOG_WARN, &about,
                       "session %llu (%s): its worker %d was ended by signal %d (%s)",
                       (unsigned long long)worker->session, worker->peer, (int)worker->pid,
@@ -667,11 +692,17 @@ static void pool_judge(const struct tows_worker_pool *pool, struct tows_worker *
                   (unsigned long long)worker->session, worker->peer, worker->why);
 }
 
+void tows_worker_pool_lost(struct tows_worker_pool *pool, struct tows_worker *worker)
+{
+    tell_end(pool, worker, TOW_AUDIT_UNKNOWN);
+    worker_free(pool, worker);
+}
+
 int tows_worker_pool_reap(struct tows_worker_pool *pool, char ret_key[TOW_WORKER_KEY_MAX])
 {
     struct tows_ended ended;
     while (tows_starter_reap(&pool->starter, &ended) > 0) {
-        int status = ended.status;
+        int status = ended.unknown ? TOW_AUDIT_UNKNOWN : ended.status;
         struct tows_worker **at = &pool->workers;
         while (*at != NULL && (*at)->number != ended.number) {
             at = &(*at)->next;
@@ -696,6 +727,9 @@ int tows_worker_pool_reap(struct tows_worker_pool *pool, char ret_key[TOW_WORKER
             failed = 1;
         }
         pool_judge(pool, worker, ended.full);
+        if (ended.unknown && worker->stats->ended != 0) {
+            status = W_EXITCODE((worker->stats->ended - 1) & 0xff, 0); /* what it said */
+        }
         tell_end(pool, worker, status);
         if (worker->state == TOW_WORKER_BUSY) {
             tows_pool_totals_add(&pool->ended, worker);
@@ -765,6 +799,10 @@ void tows_worker_pool_press(struct tows_worker_pool *pool)
         if (worker->arrive_ns != 0 && worker->end_ns == 0 && tow_time_passed(worker->arrive_ns)) {
             tows_worker_pool_dismiss(pool, worker, "its program logged in and did not come");
         }
+        if (worker->join_ns != 0 && tow_time_passed(worker->join_ns)) {
+            worker->join_ns = 0;
+            tows_worker_pool_dismiss(pool, worker, "its worker did not answer the new server");
+        }
         if (worker->end_ns != 0 && tow_time_passed(worker->end_ns)) {
             char tenant[TOW_WHO_TEXT_MAX];
             struct tow_log_about about = tows_worker_about(worker, tenant);
@@ -820,6 +858,7 @@ void tows_worker_pool_fini(struct tows_worker_pool *pool, const char *why)
     tows_gates_fini(&pool->gates);
     tows_starter_fini(&pool->starter);
     tows_cache_writer_fini(&pool->writer);
+    tows_meeting_close(&pool->meeting);
     free(pool->devices);
     pool->devices = NULL;
 }

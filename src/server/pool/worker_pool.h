@@ -18,6 +18,7 @@
 #include "server/pool/export_registry.h"
 #include "server/pool/gates.h"
 #include "server/pool/handle_registry.h"
+#include "server/pool/meeting.h"
 #include "server/pool/records.h"
 #include "server/pool/refusals.h"
 #include "server/pool/starter.h"
@@ -41,6 +42,7 @@ struct tows_worker {
     uint64_t number;          /* of its process, for the starter */
     pid_t pid;
     int control; /* owned */
+    int process; /* borrowed from the starter: of one that another server has started; else -1 */
     /* Owned: its client's connection, once more, or -1. The client sees it close when the process
      * is gone and the driver has freed what it had. */
     int client;
@@ -78,6 +80,8 @@ struct tows_worker {
     struct tow_grant grant;       /* BUSY, over tls: what its client's lines are made with */
     bool granted;                 /* it has one */
     int64_t arrive_ns;            /* granted: when the client must have come; 0: it has */
+    bool kept;                    /* BUSY: it goes on without this server, see meeting.h */
+    int64_t join_ns; /* BUSY, of another server: when it must have answered; 0: it has */
 };
 
 /* For lines of the log about its session. */
@@ -101,6 +105,7 @@ struct tows_worker_pool {
     struct tows_gates gates;             /* whose turn it is at which GPU */
     struct tows_refusals refusals;       /* which system calls the log has named */
     struct tows_starter starter;         /* of their processes */
+    struct tows_meeting meeting;         /* where they are found by the next server */
     bool opened; /* some worker has opened its backend: the texts below hold */
     char backend[16];
     char description[256];
@@ -158,8 +163,8 @@ int tows_worker_pool_lane(struct tows_worker_pool *pool, uint64_t session, int f
 struct tows_worker *tows_worker_pool_lasting(struct tows_worker_pool *pool, uint64_t session);
 /* Gives it a connection of its client's, who has shown the session's secret: its `line` (RESUME)
  * goes on there. The caller still owns its own `fd`. -EAGAIN: not now. */
-int tows_worker_pool_resume(struct tows_worker *worker, uint32_t line, int fd,
-                            enum tow_transport_kind kind, const char *peer,
+int tows_worker_pool_resume(struct tows_worker_pool *pool, struct tows_worker *worker,
+                            uint32_t line, int fd, enum tow_transport_kind kind, const char *peer,
                             const struct tows_who *origin);
 
 /* The worker's control socket is readable. Returns 1 if the failure of a start should be told to
@@ -169,6 +174,10 @@ int tows_worker_pool_hear(struct tows_worker_pool *pool, struct tows_worker *wor
 /* Reaps what has ended (SIGCHLD). Returns 1 as above, with the key in ret_key. Call until it
  * returns 0. */
 int tows_worker_pool_reap(struct tows_worker_pool *pool, char ret_key[TOW_WORKER_KEY_MAX]);
+
+/* The worker of a session, which is not in the pool, has ended while no server was there: frees it.
+ */
+void tows_worker_pool_lost(struct tows_worker_pool *pool, struct tows_worker *worker);
 
 /* Gives workers lines of the log, of which the server has so many in all. Call it now and then. */
 void tows_worker_pool_give_lines(struct tows_worker_pool *pool);

@@ -58,6 +58,8 @@ struct tows_session_stats {
     _Atomic uint32_t gate_news; /* counts: one of these has changed. The worker sleeps on it. */
     /* The listener's watchdog counts up; the worker's thread that answers says how far it is. */
     _Atomic uint32_t alive_asked, alive_answered;
+    _Atomic uint32_t
+        ended;          /* with which code the worker is about to end, and 1 more; 0: with none */
     char client[128];   /* written once, before started_ns */
     char farewell[256]; /* why the session is to end: the listener's, before it tells the worker */
 };

@@ -289,17 +289,18 @@ int tows_walls_become(const struct tows_config *config, uint32_t user, const cha
     return error;
 }
 
-int tows_walls_finish(const struct tows_config *config)
+int tows_walls_finish(const struct tows_config *config, bool accepts)
 {
     int refused = -1;
 #if !defined(TOW_WALLS_SANITIZED) /* they call what they like */
     int error =
-        config->walls != 0 && tows_seccomp_known() ? tows_seccomp_enter(config->web, &refused) : 0;
+        config->walls != 0 && tows_seccomp_known() ? tows_seccomp_enter(accepts, &refused) : 0;
     if (error < 0) {
         walls_lack("all system calls", -error);
     }
 #else
     (void)config;
+    (void)accepts;
 #endif
     return refused;
 }

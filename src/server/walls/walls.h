@@ -61,6 +61,6 @@ int tows_walls_become(const struct tows_config *config, uint32_t user, const cha
 /* Then, before it hears its client: all its threads lose the system calls that are not in
  * syscalls.def. Returns a descriptor for the listener (refused.h), which this
  * process must not keep: who has it could let itself pass. -1: there is none. */
-int tows_walls_finish(const struct tows_config *config);
+int tows_walls_finish(const struct tows_config *config, bool accepts);
 
 #endif

@@ -235,7 +235,7 @@ static int web_begin(const struct tows_config *config)
         return -EPIPE; /* the listener has gone */
     }
     tows_walls_raise_bare(config);
-    int refused = tows_walls_finish(config);
+    int refused = tows_walls_finish(config, true);
     if (refused >= 0) {
         close(refused); /* nobody is asked about calls that are not in the list: they fail */
     }

@@ -20,7 +20,7 @@ struct tows_leash_setup {
     bool network;       /* it can break: then its machine is looked at, too */
     int64_t silence_ns; /* how long that may be silent; 0: for ever */
     int64_t grace_ns;   /* how long a session may take to end itself */
-    int control;        /* borrowed: a socket whose end means that the session is to end */
+    int control; /* borrowed: a socket whose end means that the session is to end; -1: none */
     struct tows_session_stats *stats; /* borrowed: says since when the session is detached */
     void (*dismiss)(void);            /* that socket has ended */
     void (*gone)(void);               /* the client will not come again: the session is to end */

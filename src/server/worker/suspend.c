@@ -25,6 +25,7 @@ struct order {
     char by[128];
 };
 
+static _Atomic uint32_t phase; /* enum tows_phase */
 static atomic_int memory = -1; /* owned: what the GPU's memory held, while it is put out */
 
 /* Nobody waits for it longer than the listener lives. */
@@ -75,6 +76,7 @@ static void *suspend_run(void *arg)
     struct order *order = arg;
     char why[256] = "";
     int error = order->out ? put_out(order, why, sizeof why) : take_in(order, why, sizeof why);
+    atomic_store(&phase, order->out && error == 0 ? TOW_PHASE_OUT : TOW_PHASE_IN);
     free(order);
     suspend_answer(error, why);
     return NULL;
@@ -96,11 +98,18 @@ void tows_worker_suspend(struct tows_session *session, const struct tows_worker_
     order->out = msg->what == TOW_WORKER_MSG_SUSPEND;
     order->limit_ns = (int64_t)msg->limit_ms * TOW_TIME_MS;
     snprintf(order->by, sizeof order->by, "%.*s", (int)sizeof msg->peer - 1, msg->peer);
+    uint32_t before = atomic_exchange(&phase, order->out ? TOW_PHASE_LEAVES : TOW_PHASE_RETURNS);
     int error = tow_thread_start("tow-suspend", suspend_run, order, &thread);
     if (error < 0) {
+        atomic_store(&phase, before);
         free(order);
         suspend_answer(error, "its worker can start no thread");
     } else {
         pthread_detach(thread);
     }
+}
+
+uint32_t tows_worker_suspend_phase(void)
+{
+    return atomic_load(&phase);
 }

@@ -3,6 +3,8 @@
 #ifndef TOW_SERVER_WORKER_SUSPEND_H
 #define TOW_SERVER_WORKER_SUSPEND_H
 
+#include <stdint.h>
+
 struct tows_session;
 struct tows_worker_msg;
 
@@ -10,5 +12,8 @@ struct tows_worker_msg;
  * with TOW_WORKER_MSG_SUSPENDED. The listener gives no order before the last one is answered.
  * `session` NULL: it has not begun. */
 void tows_worker_suspend(struct tows_session *session, const struct tows_worker_msg *msg);
+
+/* What became of the last order: enum tows_phase. It changes before the answer is sent. */
+uint32_t tows_worker_suspend_phase(void);
 
 #endif

@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -30,6 +31,7 @@
 #include "server/worker/guard.h"
 #include "server/worker/leash.h"
 #include "server/worker/output.h"
+#include "server/worker/rejoin.h"
 #include "server/worker/suspend.h"
 #include "server/worker/worker_msg.h"
 #include "server/walls/walls.h"
@@ -145,7 +147,17 @@ static struct tows_session *_Atomic served; /* the session, once it may be dismi
 static struct tow_line *_Atomic lasting;    /* its line, if it outlives its connection */
 static atomic_bool said_goodbye;            /* the client did */
 static struct tows_session_stats *shown;    /* borrowed: what the listener sees, and says */
+static bool outlasts;      /* the session goes on without its listener for a while */
 static int64_t silence_ns; /* how long the client's machine may be silent; set before threads */
+
+/* The end, and for a listener that did not start this process how it was. */
+__attribute__((noreturn)) static void worker_exit(enum tows_worker_end end)
+{
+    if (shown != NULL) {
+        atomic_store(&shown->ended, (uint32_t)end + 1);
+    }
+    _exit((int)end);
+}
 
 static void session_begins(struct tows_session *session)
 {
@@ -181,7 +193,7 @@ static void worker_dismiss(void)
     memcpy(sentence, shown->farewell, sizeof shown->farewell);
     struct tows_session *session = atomic_load(&served);
     if (session == NULL) {
-        _exit(TOW_WORKER_END_TOLD);
+        worker_exit(TOW_WORKER_END_TOLD);
     }
     tows_gate_let_go();
     tows_session_dismiss(session, sentence, GRACE_NS);
@@ -211,9 +223,9 @@ __attribute__((noreturn)) static void worker_give_up(bool told)
             told ? "the client was told to go" : "the client has gone");
     tow_log_flush(true);
     hang_up();
-    _exit(told                         ? TOW_WORKER_END_TOLD
-          : atomic_load(&said_goodbye) ? TOW_WORKER_END_LEFT
-                                       : TOW_WORKER_END_LOST);
+    worker_exit(told                         ? TOW_WORKER_END_TOLD
+                : atomic_load(&said_goodbye) ? TOW_WORKER_END_LEFT
+                                             : TOW_WORKER_END_LOST);
 }
 
 /* The line of a connection that the listener sent, which it owns in any case. */
@@ -241,6 +253,9 @@ static int take_again(struct tows_worker_msg *msg, int fd, struct tow_line **ret
         return -EALREADY;
     }
     int own = msg->line == TOW_LANE_MAIN ? dup(fd) : -1;
+    if (own >= 0 && outlasts) {
+        tows_rejoin_client(own);
+    }
     if (own >= 0) {
         tows_leash_renew(own);
     }
@@ -300,6 +315,9 @@ static int take_again_encrypted(uint32_t number, struct tow_line *line, int fd,
     }
     if (number == TOW_LANE_MAIN) {
         const struct tows_worker_msg msg = {.what = TOW_WORKER_MSG_RENEWED};
+        if (outlasts) {
+            tows_rejoin_client(fd);
+        }
         tow_fds_send(TOW_WORKER_MSG_FD, &msg, sizeof msg, &fd, 1);
         tows_leash_renew(fd);
     } else {
@@ -343,8 +361,12 @@ static int next_lane(struct tow_line **ret_line, bool *ret_again, uint32_t *ret_
     for (;;) {
         struct tows_worker_msg msg;
         int fd = -1, count = 0;
+        uint32_t listener = tows_rejoin_count();
         int error =
             tow_fds_recv(TOW_WORKER_MSG_FD, &msg, sizeof msg, TOW_TIME_FOREVER, &fd, 1, &count);
+        if (error < 0 && tows_rejoin_await(&listener) == 0) {
+            continue;
+        }
         if (error < 0) {
             return -EPIPE;
         }
@@ -370,8 +392,8 @@ static int next_lane(struct tow_line **ret_line, bool *ret_again, uint32_t *ret_
 /* ---- descriptors and handles for other sessions: the listener keeps them ---- */
 
 /* Asks the listener, who never keeps anybody waiting for long. */
-static int worker_ask(struct tows_worker_msg *msg, const int *fd,
-                      struct tows_worker_msg_answer *ret_answer, int *ret_fd)
+static int ask_once(struct tows_worker_msg *msg, const int *fd,
+                    struct tows_worker_msg_answer *ret_answer, int *ret_fd)
 {
     int pair[2], count = 0;
     if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) != 0) {
@@ -387,6 +409,20 @@ static int worker_ask(struct tows_worker_msg *msg, const int *fd,
     }
     close(pair[0]);
     return error < 0 ? error : ret_answer->error;
+}
+
+/* One that ends meanwhile has not answered: the next one is asked. */
+static int worker_ask(struct tows_worker_msg *msg, const int *fd,
+                      struct tows_worker_msg_answer *ret_answer, int *ret_fd)
+{
+    for (;;) {
+        uint32_t listener = tows_rejoin_count();
+        int error = ask_once(msg, fd, ret_answer, ret_fd);
+        bool unheard = error == -EPIPE || error == -ECONNRESET;
+        if (!unheard || tows_rejoin_await(&listener) < 0) {
+            return error;
+        }
+    }
 }
 
 static int worker_keep(int fd, struct tow_token *ret_token)
@@ -494,9 +530,38 @@ static void tell_client(const char *sentence)
     }
 }
 
+/* What a session has that goes on without its listener. */
+struct outlasting {
+    int place;    /* owned: where the next one comes; -1: it ends with it */
+    int stats_fd; /* owned, with `place` */
+    uid_t owner;  /* the server's user */
+};
+
+/* From now on the listener may end, and be started again. */
+static void begin_outlasting(const struct tows_worker_msg *request, const struct outlasting *by,
+                             int fd)
+{
+    const struct tows_rejoin_setup rejoin = {.control = TOW_WORKER_MSG_FD,
+                                             .place = by->place,
+                                             .stats_fd = by->stats_fd,
+                                             .owner = by->owner,
+                                             .session = request->session,
+                                             .limit_ns = (int64_t)request->restart * TOW_TIME_S,
+                                             .grace_ns = GRACE_NS,
+                                             .stats = shown,
+                                             .phase = tows_worker_suspend_phase,
+                                             .dismiss = worker_dismiss,
+                                             .give_up = worker_give_up};
+    if (by->place < 0) {
+        return;
+    }
+    tows_rejoin_client(fd);
+    outlasts = tows_rejoin_start(&rejoin) == 0;
+}
+
 static int worker_serve(const struct tows_config *config, struct tow_backend *backend,
                         struct tows_session_stats *stats, struct tows_worker_msg *request,
-                        const char *code_cache, int fd)
+                        const char *code_cache, const struct outlasting *by, int fd)
 {
     shown = stats;
     const int watched = dup(fd);
@@ -508,11 +573,12 @@ static int worker_serve(const struct tows_config *config, struct tow_backend *ba
         tow_log(TOW_AREA_SERVER, TOW_LOG_WARN, "%s: %s", request->peer, why);
         return error;
     }
+    begin_outlasting(request, by, watched);
     const struct tows_leash_setup leash = {.fd = watched,
                                            .network = tow_line_can_break(line),
                                            .silence_ns = silence_ns,
                                            .grace_ns = GRACE_NS,
-                                           .control = TOW_WORKER_MSG_FD,
+                                           .control = outlasts ? -1 : TOW_WORKER_MSG_FD,
                                            .stats = stats,
                                            .dismiss = worker_dismiss,
                                            .gone = client_gone,
@@ -623,22 +689,27 @@ static void warm_up(struct tow_backend *backend)
 /* Waits for a connection to serve. Making a context may take seconds when many do it at once: the
  * listener is asked first, since a client that it hands over must be answered at once. */
 static int await_request(struct tow_backend *backend, struct tows_worker_msg *ret_request,
-                         int *ret_fd)
+                         int *ret_fd, int *ret_place)
 {
     struct pollfd request = {.fd = TOW_WORKER_MSG_FD, .events = POLLIN};
-    int devices = 0, count = 0, error = 0;
+    int fds[2] = {-1, -1}, devices = 0, count = 0, error = 0;
     if (poll(&request, 1, WARM_AFTER_MS) == 0 &&
         tow_drive(&backend->driver, cuDeviceGetCount)(&devices) == CUDA_SUCCESS && devices == 1) {
         error = worker_send(TOW_WORKER_MSG_FD, TOW_WORKER_MSG_WARM, NULL, NULL, 0);
     }
     while (error == 0) {
         error = tow_fds_recv(TOW_WORKER_MSG_FD, ret_request, sizeof *ret_request, TOW_TIME_FOREVER,
-                             ret_fd, 1, &count);
+                             fds, 2, &count);
         if (error == 0 && ret_request->what == TOW_WORKER_MSG_WARM) {
             warm_up(backend);
             error = worker_send(TOW_WORKER_MSG_FD, TOW_WORKER_MSG_WARM, NULL, NULL, 0);
         } else if (error == 0) {
-            return count == 1 && ret_request->what == TOW_WORKER_MSG_SERVE ? 0 : -EPROTO;
+            *ret_fd = fds[0];
+            *ret_place = fds[1];
+            return count == (ret_request->restart != 0 ? 2 : 1) &&
+                           ret_request->what == TOW_WORKER_MSG_SERVE
+                       ? 0
+                       : -EPROTO;
         }
     }
     return error;
@@ -689,6 +760,7 @@ static void give_refused(int fd)
 /* What a stranger must not find is given up now, all of it, or nobody is served. */
 static void close_in(const struct tows_config *config, const struct tows_worker_msg *request)
 {
+    const bool waits = request->restart != 0;
     int error = tows_walls_become(config, request->user, request->tenant);
     if (error < 0) {
         tow_log(TOW_AREA_SERVER, TOW_LOG_ERROR,
@@ -697,7 +769,10 @@ static void close_in(const struct tows_config *config, const struct tows_worker_
         tow_log_flush(true);
         _exit(TOW_WORKER_END_FAILED);
     }
-    give_refused(tows_walls_finish(config));
+    if (waits) {
+        prctl(PR_SET_PDEATHSIG, 0); /* its program does not end with the server */
+    }
+    give_refused(tows_walls_finish(config, waits));
 }
 
 /* A tenant's user may read what he can name, and cannot come from above: folders there may be for
@@ -730,7 +805,7 @@ int tows_worker_main(const struct tows_config *config)
                 "--worker is for towlined itself; start towlined without it");
         return 2;
     }
-    close(TOW_STATS_FD);
+    fcntl(TOW_STATS_FD, F_SETFD, FD_CLOEXEC);
     stats->device = -1;
     tow_log_allow(&stats->lines);
     /* Threads of the session may still look at it when this one has left. */
@@ -777,11 +852,15 @@ int tows_worker_main(const struct tows_config *config)
 
     static struct tows_worker_msg request; /* the log has texts of it to the end */
     static struct tow_log_about about;
+    struct outlasting by = {.place = -1, .stats_fd = TOW_STATS_FD, .owner = geteuid()};
     int fd = -1;
     if (error == 0) {
-        error = await_request(&backend, &request, &fd);
+        error = await_request(&backend, &request, &fd, &by.place);
     }
     if (error == 0) {
+        if (by.place < 0) {
+            close(by.stats_fd);
+        }
         request.peer[sizeof request.peer - 1] = '\0';
         request.tenant[sizeof request.tenant - 1] = '\0';
         request.limits.gpu_memory_from[sizeof request.limits.gpu_memory_from - 1] = '\0';
@@ -789,11 +868,11 @@ int tows_worker_main(const struct tows_config *config)
             .session = request.session, .peer = request.peer, .tenant = request.tenant};
         tow_log_set_about(&about);
         close_in(config, &request);
-        error = worker_serve(config, &backend, stats, &request, code_cache, fd);
+        error = worker_serve(config, &backend, stats, &request, code_cache, &by, fd);
         tow_log_flush(true);
         /* Threads may still be inside the driver: nothing is freed by hand, the kernel does it all.
          */
-        _exit(worker_end(error));
+        worker_exit(worker_end(error));
     }
     backend.close(&backend);
     munmap(stats, sizeof *stats);

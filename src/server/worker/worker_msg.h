@@ -20,7 +20,8 @@ enum {
 enum tows_worker_msg_what {
     TOW_WORKER_MSG_READY = 1,  /* worker: the backend is open; text: the JSON of `devices` */
     TOW_WORKER_MSG_FAILED = 2, /* worker: it cannot be opened; text: the sentence. It exits. */
-    TOW_WORKER_MSG_SERVE = 3,  /* listener: serve this connection; one descriptor comes with it */
+    TOW_WORKER_MSG_SERVE = 3,  /* listener: serve this connection; one descriptor comes with it, and
+                           with `restart` the socket where the next listener comes */
     TOW_WORKER_MSG_LANE = 4,   /* listener: a further connection of the session; the same */
     TOW_WORKER_MSG_WARM = 5, /* worker: may it make a context ahead; then, that it has. Listener: it
                           may (it gets no connection meanwhile) */
@@ -51,6 +52,9 @@ enum tows_worker_msg_what {
     TOW_WORKER_MSG_SUSPEND = 24,   /* listener: put the GPU memory out, within limit_ms */
     TOW_WORKER_MSG_GO_ON = 25,     /* listener: take it in again */
     TOW_WORKER_MSG_SUSPENDED = 26, /* worker: it is done or, with a text, it has failed */
+    TOW_WORKER_MSG_HERE = 27, /* worker, to a listener that did not start it (rejoin.h): its part of
+                        the memory that both share and, as the second descriptor, its
+                        client's connection */
 };
 
 /* The listener's word for a GPU: one of these, and above it a count, by which an answer is to the
@@ -64,6 +68,9 @@ enum tows_gate_state {
 #define TOW_GATE_STEP 4u
 
 enum { TOW_WORKER_MSG_TEXT_MAX = 64 << 10 };
+
+/* HERE: what became of the last order of suspending. */
+enum tows_phase { TOW_PHASE_IN, TOW_PHASE_LEAVES, TOW_PHASE_OUT, TOW_PHASE_RETURNS };
 
 /* How a session ended, as its worker's exit code. */
 enum tows_worker_end {
@@ -91,11 +98,12 @@ struct tows_worker_msg {
     uint32_t user;                  /* SERVE: whom it becomes; 0: it keeps the server's user */
     struct tows_limits limits;      /* SERVE */
     uint8_t secret[TOW_LOGIN_SIZE]; /* SERVE, with limits.reconnect: what is sent to the client */
-    uint32_t line;                  /* RESUME: as in the frame of that name */
-    uint32_t granted;               /* SERVE, LANE: 1: the connection is TLS with this secret */
+    uint32_t line;    /* RESUME: as in the frame of that name; HERE: enum tows_phase */
+    uint32_t granted; /* SERVE, LANE: 1: the connection is TLS with this secret */
     struct tow_grant grant;
     uint32_t limit_ms; /* SUSPEND */
     uint32_t failed;   /* SUSPENDED: 1: it has */
+    uint32_t restart;  /* SERVE: seconds that the session waits without a listener; 0: none */
 };
 
 struct tows_worker_msg_answer {

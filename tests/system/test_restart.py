@@ -1,0 +1,246 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""A server that ends under running programs and is started again: they go on, and it knows them as before.
+The programs compute, and look at every number. docs/inside/restart.md."""
+
+import contextlib
+import os
+import pathlib
+import re
+import signal
+import socket
+import struct
+import subprocess
+import sys
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "lib"))
+import towtest as t  # noqa: E402
+
+ROUNDS = pathlib.Path(__file__).resolve().parent / "helpers" / "rounds.c"
+KINDS = ("unix", "tcp", "shm")
+COUNT = 20 if t.LONG else 3
+MAGIC, JOIN = 0x6e696f6a65776f74, 1
+FIRST = struct.Struct("QIIQQ")  # tows_rejoin_msg
+
+
+class Server(t.Server):
+    """One that can be killed and started again. Root's is one process here, as another user's is."""
+
+    def __init__(self, *flags, wait=60, **more):
+        super().__init__("--user=root", f"--restart-wait={wait}", *flags, **more)
+        self.place = self.folder / "restart"
+        self.flags.append(f"--restart-dir={self.place}")
+        self.logs = []
+
+    def log(self):
+        return "".join(path.read_text(errors="replace") for path in self.logs) + super().log()
+
+    def kill(self):
+        """kill -9 of the listener alone."""
+        if "tcp://127.0.0.1:0" in self.listen:
+            port = self.port()
+            self.flags = [flag.replace("127.0.0.1:0", f"127.0.0.1:{port}") for flag in self.flags]
+            self.listen = [address.replace("127.0.0.1:0", f"127.0.0.1:{port}") for address in self.listen]
+        self.process.kill()
+        self.process.wait()
+
+    def start(self):
+        self.logs.append(self.log_path)
+        self.log_path = self.folder / f"log{len(self.logs)}"
+        with open(self.log_path, "wb") as log:
+            self.process = subprocess.Popen([str(self.towlined), *self.flags], stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=self.env,
+                                            start_new_session=True)
+        t.wait_until(lambda: " serves " in super(Server, self).log() or self.process.poll() is not None, 20, "the server serves again")
+        t.check(self.process.poll() is None, f"towlined has ended:\n{self.log()}")
+
+    def sessions(self):
+        return {session["id"]: session for session in self.status()["sessions"]}
+
+
+@contextlib.contextmanager
+def running(server, kind, *words, **env):
+    """A program that has computed its first round."""
+    program = t.build_c(ROUNDS, ["-lcuda"])
+    env = t.clean_environment(TOWLINE_SERVER=server.address(kind), LD_LIBRARY_PATH=str(t.LIBCUDA.parent), TOWLINE_TRANSPORT="unix",
+                              ROUNDS_PAUSE_MS="20", **env)
+    if kind == "shm":
+        del env["TOWLINE_TRANSPORT"]
+    with subprocess.Popen([program, *words], env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        try:
+            t.equal(process.stdout.readline(), "ready\n", f"what a program over {kind} says")
+            yield process
+        finally:
+            process.kill()
+
+
+def finish(process, what):
+    out, err = process.communicate("over", timeout=60 * t.SLOW)
+    t.check(process.returncode == 0 and re.fullmatch(r"\d+ rounds\n", out), f"{what}: {process.returncode}, {out}{err}")
+    return int(out.split()[0])
+
+
+def same(before, after):
+    for key in ("client", "client_pid", "tenant", "peer", "class", "worker_pid", "limits"):
+        was, now = before[key], after[key]
+        if key == "limits":
+            was, now = ({name: limit["limit"] for name, limit in limits.items()} for limits in (was, now))
+        t.equal(now, was, f"{key} of session {before['id']}")
+
+
+@t.test(120, trees=("plain", "asan"))
+def programs_go_on_when_the_listener_is_killed_and_started_again():
+    with Server("--gpu-memory=64M") as server, contextlib.ExitStack() as stack:
+        programs = {f"{kind} {i}": stack.enter_context(running(server, kind, "8")) for i in range(COUNT) for kind in KINDS}
+        before = server.sessions()
+        t.equal(len(before), len(programs), "sessions")
+        server.kill()
+        server.start()
+        after = server.sessions()
+        t.equal(set(after), set(before), "sessions of the new server")
+        for number, session in after.items():
+            same(before[number], session)
+            t.check(session["charged"][0] >= 8 << 20 and session["calls"] >= before[number]["calls"], f"what session {number} has: {session}")
+            t.check(session["age_s"] >= before[number]["age_s"], f"the age of session {number} goes on")
+        t.check("are ended" not in server.log(), "nobody is ended")
+        with running(server, "unix"):
+            t.equal(max(server.sessions()), max(before) + 1, "the number of the next session")
+        for what, process in programs.items():
+            finish(process, what)
+        t.wait_until(lambda: not server.sessions(), 20, "all sessions have ended")
+        t.equal(sorted(path.name for path in server.place.iterdir()), ["lock"], "what is left in the folder")
+        t.equal(len(re.findall("its program left", server.log())), len(programs), "last lines of sessions that left")
+
+
+@t.test(60)
+def places_are_taken_by_those_who_were_there():
+    with Server("--max-sessions=2") as server, running(server, "unix") as one, running(server, "tcp") as two:
+        for _ in range(2):  # the second time it is not its child
+            server.kill()
+            server.start()
+        with contextlib.ExitStack() as stack:
+            third = stack.enter_context(subprocess.Popen(
+                [t.build_c(ROUNDS, ["-lcuda"])], env=t.clean_environment(TOWLINE_SERVER=server.address(), LD_LIBRARY_PATH=str(t.LIBCUDA.parent)),
+                stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True))
+            stack.callback(third.kill)
+            t.wait_until(lambda: server.status()["waiting"] == 1, 20, "a third program waits")
+            t.equal(len(server.sessions()), 2, "sessions")
+            finish(one, "the first")
+            t.equal(third.stdout.readline(), "ready\n", "what the third says then")
+            finish(third, "the third")
+        finish(two, "the second")
+
+
+@t.test(60)
+def a_program_that_ends_meanwhile_is_known_to_have_ended():
+    with Server() as server, running(server, "unix") as left, running(server, "unix") as lost:
+        workers = [session["worker_pid"] for session in server.sessions().values()]
+        server.kill()
+        finish(left, "a program without a server")
+        lost.kill()
+        lost.wait()
+        t.wait_until(lambda: all(map(t.gone, workers)), 20, "both workers have ended")
+        server.start()
+        t.equal(server.sessions(), {}, "sessions")
+        t.equal(len(re.findall("of the server before this one, has ended", server.log())), 2, "last lines")
+
+
+@t.test(60)
+def a_worker_that_nobody_fetches_ends():
+    with Server(wait=1) as server, running(server, "unix") as process:
+        worker, = (session["worker_pid"] for session in server.sessions().values())
+        server.kill()
+        t.wait_until(lambda: t.gone(worker), 10, "the worker ends")
+        process.wait(timeout=60 * t.SLOW)
+        said = process.stderr.read()
+        t.check("was not started again within 1 s" in said, f"what the program's user reads: {said}")
+        server.start()
+
+
+def say_at(place, number, version, uid=None):
+    """Tells a worker that its listener is a process of that version and user; what it answers: bytes, b"" for the end."""
+    def speak():
+        with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as sock:
+            sock.settimeout(20)
+            os.chdir(place)
+            sock.connect(f"{number}.socket")
+            with contextlib.suppress(BrokenPipeError):
+                sock.send(FIRST.pack(MAGIC, version, JOIN, 0, number))
+            if sock.recv(1 << 16) == b"":
+                raise ConnectionResetError(104, "closed")
+    return t.as_user(os.geteuid() if uid is None else uid, speak)
+
+
+@t.test(60)
+def a_stranger_does_not_take_its_place():
+    if os.geteuid() != 0:
+        raise t.Skip("only root can be another user")
+    with Server() as server, running(server, "unix") as process:
+        number, = server.sessions()
+        server.kill()
+        t.equal(say_at(server.place, number, 1, 65534), "EACCES", "a stranger at the folder")
+        for path in (server.folder, server.place, server.place / f"{number}.socket"):
+            os.chmod(path, 0o777)
+        t.equal(say_at(server.place, number, 1, 65534), "ECONNRESET", "a stranger at an open folder")
+        t.check("was refused" in server.log(), "the log tells")
+        os.chmod(server.place, 0o700)
+        server.start()
+        t.equal(list(server.sessions()), [number], "sessions")
+        finish(process, "the program")
+
+
+@t.test(60)
+def another_version_ends_it_with_a_sentence():
+    with Server() as server, running(server, "unix") as process:
+        number, = server.sessions()
+        server.kill()
+        t.equal(say_at(server.place, number, 77), "ECONNRESET", "a listener of another version")
+        process.wait(timeout=60 * t.SLOW)
+        said = process.stderr.read()
+        t.check("it cannot go on with sessions of the one before" in said, f"what the program's user reads: {said}")
+        server.start()
+        t.equal(server.sessions(), {}, "sessions")
+
+
+@t.test(60)
+def a_record_of_another_version_is_sent_away():
+    with Server() as server, running(server, "unix") as process:
+        number, = server.sessions()
+        server.kill()
+        path = server.place / f"{number}.record"
+        path.write_bytes(path.read_bytes()[:8] + struct.pack("I", 77) + path.read_bytes()[12:])
+        server.start()
+        t.equal(server.sessions(), {}, "sessions")
+        t.check(f"session {number} is of another version of this server" in server.log(), "the log tells")
+        process.wait(timeout=60 * t.SLOW)
+        said = process.stderr.read()
+        t.check("it cannot go on with sessions of the one before" in said, f"what the program's user reads: {said}")
+        with running(server, "unix"):
+            t.equal(list(server.sessions()), [number + 1], "the number of the next session")
+
+
+@t.test(60)
+def a_clean_stop_ends_sessions_with_words():
+    with Server() as server, running(server, "unix") as process:
+        t.equal(server.stop(), 0, "the exit code")
+        process.wait(timeout=60 * t.SLOW)
+        said = process.stderr.read()
+        t.check("it is being shut down" in said, f"what the program's user reads: {said}")
+        t.equal(sorted(path.name for path in server.place.iterdir()), ["lock"], "what is left in the folder")
+        server.start()
+
+
+@t.test(60)
+def one_server_has_a_folder():
+    with Server() as server:
+        command = [str(t.TOWLINED), "--user=root", f"--listen=unix://{server.folder}/other", "--device=soft", f"--restart-dir={server.place}"]
+        other = subprocess.run(command, capture_output=True, text=True, timeout=60 * t.SLOW)
+        t.check(other.returncode == 1 and "another towlined has" in other.stderr, f"a second server: {other.returncode}, {other.stderr}")
+        open_one = server.folder / "open"
+        open_one.mkdir(mode=0o755)
+        command[-1] = f"--restart-dir={open_one}"
+        other = subprocess.run(command, capture_output=True, text=True, timeout=60 * t.SLOW)
+        t.check(other.returncode == 1 and "open to nobody else" in other.stderr, f"an open folder: {other.returncode}, {other.stderr}")
+
+
+if __name__ == "__main__":
+    t.main()
