@@ -50,7 +50,7 @@ class Cutter:
         self.left = spare + self._next()
         self.lock = threading.Lock()
         self.pairs = set()
-        self.threads = []
+        self.accepting = threading.Thread(target=self._accept, daemon=True)
         self.listener = socket.create_server(("127.0.0.1", 0), backlog=64)
         self.address = f"{scheme}://127.0.0.1:{self.listener.getsockname()[1]}"
 
@@ -58,11 +58,14 @@ class Cutter:
         return int(self.gap ** self.random.random()) + self.random.randrange(64)  # small ones as often as large ones
 
     def __enter__(self):
-        threading.Thread(target=self._accept, daemon=True).start()
+        self.accepting.start()
         return self
 
     def __exit__(self, *_):
         self.down = True
+        # One that still waited on the closed descriptor would take, and refuse, what comes to the next socket with its number.
+        self.listener.shutdown(socket.SHUT_RDWR)
+        self.accepting.join()
         self.listener.close()
         self.cut_all()
 

@@ -7,6 +7,7 @@ import hashlib
 import hmac
 import os
 import pathlib
+import random
 import re
 import signal
 import socket
@@ -17,11 +18,12 @@ import time
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "lib"))
 import cutter  # noqa: E402
+import frame_cutter  # noqa: E402
 import rawclient as raw  # noqa: E402
 import towtest as t  # noqa: E402
 
 HELPERS = t.ROOT / "tests" / "system" / "helpers"
-CAN_LAST = 128
+CAN_LANES, CAN_LAST = 1, 128
 REFUSE, CHALLENGE, PROOF, PROVED, LASTING, RESUME = 0xF002, 0xF016, 0xF017, 0xF018, 0xF01A, 0xF01B
 LEASH = 0xFFFFFFFE
 OWN = ("main", "lane", "side", "leash")  # the connections of a session, which go on
@@ -29,9 +31,9 @@ BACK = "the program goes on"
 
 
 @contextlib.contextmanager
-def running(address, rounds, seed=1, **env):
+def running(address, rounds, seed=1, words=(), **env):
     program = t.build_c(HELPERS / "checks.c", ["-lcuda"], "checks")
-    process = subprocess.Popen([str(t.TOWLINE), "run", "-s", address, "--no-check", "--", str(program), str(rounds), str(seed)],
+    process = subprocess.Popen([str(t.TOWLINE), "run", "-s", address, "--no-check", "--", str(program), str(rounds), str(seed), *words],
                                stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
                                env=t.clean_environment(**{"TOWLINE_LANES": "3", **env}))
     try:
@@ -60,35 +62,73 @@ def trusting(server, proxy):
     return dict(server.settings, ASAN_OPTIONS=os.environ.get("ASAN_OPTIONS", "") + ":detect_leaks=0")
 
 
-def cuts(server, seed, wanted, gap, kind="tcp", only=OWN):
-    """Runs the program until there were that many; each run begins with the next seed."""
-    done = 0
-    with server:
-        while done < wanted:
-            with cutter.Cutter(server.port(kind), seed, wanted - done, gap, spare=12000, only=only, scheme=kind) as proxy:
-                with running(proxy.address, 40, seed, **trusting(server, proxy)) as process:
-                    err = finish(process, 40)
-                t.check(proxy.done > 0 and err.count(BACK) > 0, f"{proxy.done} cuts; the program said {err[-2000:]}")
-                done += proxy.done
-                seed += 1
-    print(f"{done} cuts in runs up to seed {seed}")
+# ---- at every kind of frame ----
+
+def frames(way, names):
+    """As frame_cutter names them: those of docs/wire are in capitals."""
+    return [(way, name if name.isupper() else name.replace("_", " ")) for name in names]
 
 
-@t.test(300, trees=("plain", "asan", "tsan"))
-def a_program_goes_on_through_cuts_at_any_byte():
-    """Some that lie close to each other, so that they fall into resumptions, too; some that lie far apart, so that they do not."""
-    seed = t.commit_seed() % (1 << 32)
-    cuts(t.Server(), seed, 40, 20000)
-    cuts(t.Server(), seed + 1000, 40, 1 << 20)
+UP = ("launch upload download command call module_load host_function event_record DATA MIRROR FENCE SIDE CALLBACK_DONE CALLBACK_BYTES "
+      "THREAD_EXIT FORGET BYE RESUME PROOF data_record ack_record resume_record").split()
+DOWN = "REPLY CALLBACK PRINT DATA MIRROR DONE NOTICE CHALLENGE PROVED data_record ack_record resume_record".split()
+TLS = "handshake short_record record long_record".split()
+KINDS = {"tcp": frames(frame_cutter.UP, UP) + frames(frame_cutter.DOWN, DOWN),
+         "tls": frames(frame_cutter.UP, TLS) + frames(frame_cutter.DOWN, TLS)}
+# They come when they come: after cuts only, or where the kernel allows what they are for.
+PERHAPS = {"tcp": [(frame_cutter.UP, "repeat"), (frame_cutter.DOWN, "repeat"), (frame_cutter.UP, "ask record"), (frame_cutter.UP, "FETCH"),
+                   (frame_cutter.DOWN, "end record")],
+           "tls": [(frame_cutter.UP, "change"), (frame_cutter.DOWN, "change")]}
+ALWAYS = {"tcp": (frame_cutter.UP, "launch"), "tls": (frame_cutter.DOWN, "record")}
+PIECE, SAMPLE, ALL = 25, 2, 500  # cuts; pieces where few are run; cuts over each of the two
 
 
-@t.test(300, trees=("plain", "asan", "tsan"))
-def over_tls_it_goes_on_too():
-    """What is cut may be the handshake in which it goes on."""
-    seed = t.commit_seed() % (1 << 32)
-    cuts(t.TlsServer(), seed, 30, 20000, "tls", ("granted",))
-    cuts(t.TlsServer(), seed + 1000, 10, 1 << 20, "tls", ("granted",))
+def through(proxy, server, plan, seed, settings):
+    """A whole session with the cuts of the plan."""
+    proxy.plan = plan
+    with running(proxy.address, 6, seed, ("all",), **settings) as process:
+        err = finish(process, 6)
+    t.check("gave up" not in err and "lost" not in err, err)
+    t.wait_until(lambda: not server.status()["sessions"], 5, "the session has ended")
 
+
+def at_frames(kind, piece):
+    """A piece of the cuts that the seed has over tcp or tls."""
+    seed = int(os.environ.get("TOW_TESTS_CUTS", t.commit_seed()))
+    print(f"the seed is {seed} (TOW_TESTS_CUTS={seed} has the same cuts again)")
+    draw = random.Random(f"{seed} {kind}")
+    cells = [(*frame, place) for frame in KINDS[kind] + PERHAPS[kind] for place in frame_cutter.PLACES]
+    order = [cell for _ in range(ALL // len(cells) + 1) for cell in draw.sample(cells, len(cells))][:ALL]
+    draw = random.Random(f"{seed} {kind} {piece}")
+    server = t.TlsServer() if kind == "tls" else t.Server()
+    with server, frame_cutter.FrameCutter(server.port(kind), frame_cutter.Plan(draw), scheme=kind) as proxy:
+        settings = trusting(server, proxy)
+        look = proxy.plan
+        through(proxy, server, look, piece, settings)
+        lacking = [frame for frame in KINDS[kind] if frame not in look.seen]
+        t.check(not lacking, f"the program makes no {lacking}; it makes {look.seen}")
+        plan = frame_cutter.Plan(draw, [frame_cutter.Target(*cell, draw.randrange(look.seen.get(cell[:2], 1)))
+                                        for cell in order[piece * PIECE:(piece + 1) * PIECE]])
+        sessions = 0
+        while plan.targets and sessions < 15:
+            through(proxy, server, plan, piece, settings)
+            sessions += 1
+            plan.again()
+            if sessions > 3:  # what may come has not
+                plan.targets = [frame_cutter.Target(*ALWAYS[kind], target.cell[2], 100) if target.cell[:2] in PERHAPS[kind] else target
+                                for target in plan.targets]
+        print(f"{len(plan.made)} cuts in {sessions} sessions: {plan.made}")
+        t.check(not plan.targets, f"no such frame came: {plan.targets}")
+
+
+for _kind, _piece in ((_kind, _piece) for _kind in KINDS for _piece in range(ALL // PIECE if t.LONG and t.TREE == "plain" else SAMPLE)):
+    @t.test(120, trees=("plain", "asan", "tsan"), matrix="cuts", name=f"at_every_kind_of_frame_{_kind}_{_piece}")
+    def every_kind(kind=_kind, piece=_piece):
+        """make check-long has all pieces, which are 1,000 cuts."""
+        at_frames(kind, piece)
+
+
+# ---- times, addresses, ends ----
 
 @t.test(120)
 def it_goes_on_when_the_network_is_back():
@@ -232,10 +272,10 @@ class Again:
         return self.receive()
 
 
-def lasting(server):
+def lasting(server, capabilities=0):
     """A client made of bytes whose line outlives its connection; it, its session's number and what it was sent."""
     client = raw.Client(server, greet=False, source="127.0.0.1")
-    client.socket.sendall(raw.hello(capabilities=CAN_LAST))
+    client.socket.sendall(raw.hello(capabilities=CAN_LAST | capabilities))
     kind, body = raw.NOTICE, b""
     while kind == raw.NOTICE:
         kind, _, _, body = client.receive()
@@ -280,6 +320,33 @@ def who_has_not_the_secret_cannot_go_on():
                     t.equal(struct.unpack("<IIQ", head), (0, 4, 0), "the worker's own record")
         client.socket.close()
         t.check("its secret is another" in server.log() and "there is no such session" in server.log(), server.log())
+
+
+@t.test(60, trees=("plain", "asan"))
+def a_plain_lane_is_refused():
+    """Whoever has read the key of a session's lanes on the network cannot join a session that lasts."""
+    with t.Server() as server:
+        client, session, sent = lasting(server, CAN_LANES)
+        topic = None
+        while topic != 4:  # TOW_NOTICE_LANES
+            size, kind, _ = struct.unpack("<IIQ", client.socket.recv(16, socket.MSG_WAITALL))
+            t.equal(kind, 1, "the kind of a record")
+            frames = client.socket.recv(size, socket.MSG_WAITALL)
+            while frames and topic != 4:
+                length, kind = struct.unpack_from("<IH", frames)
+                topic, _, *key = struct.unpack_from("<IIQQ", frames, 16) if kind == raw.NOTICE else (None, None)
+                frames = frames[length:]
+        for line in (1, 0xFFFFFFFF):
+            with socket.create_connection(("127.0.0.1", server.port()), timeout=20 * t.SLOW) as plain:
+                plain.sendall(struct.pack("<IHHII4sIQQQ", 48, raw.LANE, 0, 0, 0, b"TOWL", line, session, *key))
+                with contextlib.suppress(ConnectionResetError):
+                    t.equal(plain.recv(16), b"", f"the answer to a plain line {line:#x}")
+        t.equal(server.log().count(f"wanted to add a connection to session {session} and was refused"), 2, "what the log says")
+        with Again(server, session, 1) as own:
+            t.equal(own.prove(sent)[0], PROVED, "the answer to a lane of who has the secret")
+            own.socket.sendall(struct.pack("<IIQ", 0, 4, 0))
+            t.equal(struct.unpack("<IIQ", own.socket.recv(16, socket.MSG_WAITALL)), (0, 4, 0), "the worker's own record")
+        client.socket.close()
 
 
 @t.test(60)
