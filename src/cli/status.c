@@ -97,9 +97,12 @@ static void status_show(const char *address, const struct tow_json_doc *doc, uns
                status_use(doc, limits, "memory", true, use),
                status_use(doc, limits, "memory-per-peer", true, own),
                status_use(doc, limits, "threads", false, threads));
-        printf("sessions of yours: %s; code cache: %s\n",
-               status_use(doc, limits, "sessions-per-peer", false, own),
-               status_use(doc, limits, "code-cache", true, use));
+        printf("sessions of yours: %s", status_use(doc, limits, "sessions-per-peer", false, own));
+        printf("; code cache: %s", status_use(doc, limits, "code-cache", true, use));
+        if (tow_json_member(doc, limits, "code-cache-per-peer") != NULL) {
+            printf("; yours: %s", status_use(doc, limits, "code-cache-per-peer", true, own));
+        }
+        putchar('\n');
         if (tow_json_number(doc, tow_json_member(doc, limits, "gpu-memory"), "limit") != 0) {
             printf("GPU memory of a session of yours: %s\n",
                    status_use(doc, limits, "gpu-memory", true, use));

@@ -97,7 +97,7 @@ static int is_there(const uint8_t name[TOW_SHA256_SIZE])
 {
     struct tows_codecache *cache;
     uint8_t *bytes = NULL;
-    assert_int_equal(tows_codecache_open(folder, config.code_cache, &cache), 0);
+    assert_int_equal(tows_codecache_open(folder, config.code_cache, 0, &cache), 0);
     int error = tows_codecache_get(cache, name, SIZE, &bytes);
     free(bytes);
     tows_codecache_close(cache);
@@ -258,13 +258,11 @@ static void facts_are_a_tenants_own(void **state)
     struct tow_buf facts;
     (void)state;
     tows_cache_writer_facts(&writer, "user 1000", hash, 5, "fact", 4);
-    assert_int_equal(tows_codecache_open(folder, config.code_cache, &cache), 0);
+    assert_int_equal(tows_codecache_open(folder, config.code_cache, 0, &cache), 0);
     tow_buf_init(&facts, 4096);
-    assert_int_equal(
-        tows_codecache_get_facts(cache, hash, tows_codecache_key(5, "user 1001"), &facts), -ENOENT);
-    assert_int_equal(tows_codecache_get_facts(cache, hash, 5, &facts), -ENOENT);
-    assert_int_equal(
-        tows_codecache_get_facts(cache, hash, tows_codecache_key(5, "user 1000"), &facts), 0);
+    assert_int_equal(tows_codecache_get_facts(cache, hash, "user 1001", 5, &facts), -ENOENT);
+    assert_int_equal(tows_codecache_get_facts(cache, hash, NULL, 5, &facts), -ENOENT);
+    assert_int_equal(tows_codecache_get_facts(cache, hash, "user 1000", 5, &facts), 0);
     assert_int_equal(facts.size, 4);
     tow_buf_fini(&facts);
     tows_codecache_close(cache);

@@ -301,6 +301,8 @@ def disk_for_code_is_shown():
             text = b".version 7.0\n.target sm_50\n.address_size 64\n.visible .entry f() { ret; }\n" + b"// much\n" * 10000 + b"\0"
             t.equal(raw.library(client, 1, text)[0], 0, "the result of cuLibraryLoadData")
             t.wait_until(lambda: 80000 <= shown() < MIB, 20, "the image is on disk, and shown")
+            mine = server.status()["limits"]["code-cache-per-peer"]
+            t.check(mine["limit"] == 48 * MIB and 80000 <= mine["used"] < MIB, f"what its peer is charged: {mine}")
         t.wait_until(lambda: not server.status()["sessions"], 20, "the session has gone")
         t.check(80000 <= shown() < MIB, f"{shown()} bytes of disk after its session")
 
@@ -315,7 +317,7 @@ def defaults_are_shares_of_the_machine():
         t.equal([limits["sessions-per-peer"], limits["places"]["limit"]], [{"used": 1, "limit": 192}, 1024], "sessions-per-peer, places")
         t.check(limits["places-per-peer"]["limit"] == 64 and 1 <= limits["places-per-peer"]["used"] <= limits["places"]["used"], f"{limits}")
         text = t.run([t.TOWLINE, "status", "-s", server.address()]).stdout
-        t.check("sessions of yours: 1 of 192; code cache: 0 B of 4.0 GiB" in text, text)
+        t.check("sessions of yours: 1 of 192; code cache: 0 B of 4.0 GiB; yours: 0 B of 3.0 GiB\n" in text, text)
         t.check("host memory: " in text and "HOST MEMORY" in text and " of 512  " in text and text.count(" of ") >= 6, text)
 
 

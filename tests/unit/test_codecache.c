@@ -10,6 +10,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -58,7 +59,7 @@ static uint8_t *make(size_t size, uint8_t seed, uint8_t hash[TOW_SHA256_SIZE])
 static struct tows_codecache *open_cache(uint64_t max)
 {
     struct tows_codecache *cache = NULL;
-    assert_int_equal(tows_codecache_open(folder, max, &cache), 0);
+    assert_int_equal(tows_codecache_open(folder, max, 0, &cache), 0);
     return cache;
 }
 
@@ -68,7 +69,7 @@ static void image_comes_back(void **state)
     uint8_t hash[TOW_SHA256_SIZE];
     uint8_t *bytes = make(100000, 3, hash), *back = NULL;
     assert_int_equal(tows_codecache_get(cache, hash, 100000, &back), -ENOENT);
-    assert_int_equal(tows_codecache_put(cache, hash, bytes, 100000), 0);
+    assert_int_equal(tows_codecache_put(cache, hash, NULL, bytes, 100000), 0);
     tows_codecache_close(cache);
     cache = open_cache(0);
     assert_int_equal(tows_codecache_get(cache, hash, 100000, &back), 0);
@@ -84,7 +85,7 @@ static void damaged_file_is_removed(void **state)
     uint8_t hash[TOW_SHA256_SIZE];
     char path[256];
     uint8_t *bytes = make(5000, 4, hash), *back = NULL;
-    assert_int_equal(tows_codecache_put(cache, hash, bytes, 5000), 0);
+    assert_int_equal(tows_codecache_put(cache, hash, NULL, bytes, 5000), 0);
     path_of(hash, path);
     int fd = open(path, O_WRONLY);
     assert_int_equal(pwrite(fd, "!", 1, 2500), 1);
@@ -92,7 +93,7 @@ static void damaged_file_is_removed(void **state)
     assert_int_equal(tows_codecache_get(cache, hash, 5000, &back), -ENOENT);
     assert_int_equal(access(path, F_OK), -1);
     /* So is one that is shorter than it should be. */
-    assert_int_equal(tows_codecache_put(cache, hash, bytes, 5000), 0);
+    assert_int_equal(tows_codecache_put(cache, hash, NULL, bytes, 5000), 0);
     assert_int_equal(truncate(path, 4999), 0);
     assert_int_equal(tows_codecache_get(cache, hash, 5000, &back), -ENOENT);
     assert_int_equal(access(path, F_OK), -1);
@@ -117,14 +118,14 @@ static void least_recently_used_goes_first(void **state)
     uint8_t hashes[5][TOW_SHA256_SIZE], *bytes[5], *back = NULL;
     for (unsigned i = 0; i < 4; i++) {
         bytes[i] = make(SIZE, (uint8_t)(10 + i), hashes[i]);
-        assert_int_equal(tows_codecache_put(cache, hashes[i], bytes[i], SIZE), 0);
+        assert_int_equal(tows_codecache_put(cache, hashes[i], NULL, bytes[i], SIZE), 0);
         set_age(hashes[i], 100 - (time_t)i);
     }
     /* The oldest is used again, so the second oldest has to go. */
     assert_int_equal(tows_codecache_get(cache, hashes[0], SIZE, &back), 0);
     free(back);
     bytes[4] = make(SIZE, 20, hashes[4]);
-    assert_int_equal(tows_codecache_put(cache, hashes[4], bytes[4], SIZE), 0);
+    assert_int_equal(tows_codecache_put(cache, hashes[4], NULL, bytes[4], SIZE), 0);
     assert_int_equal(tows_codecache_get(cache, hashes[1], SIZE, &back), -ENOENT);
     assert_int_equal(tows_codecache_get(cache, hashes[0], SIZE, &back), 0);
     free(back);
@@ -161,7 +162,7 @@ static void limit_holds(void **state)
     for (unsigned i = 0; i < COUNT; i++) {
         uint8_t hash[TOW_SHA256_SIZE];
         uint8_t *bytes = make(SIZE, (uint8_t)i, hash);
-        assert_int_equal(tows_codecache_put(cache, hash, bytes, SIZE), 0);
+        assert_int_equal(tows_codecache_put(cache, hash, NULL, bytes, SIZE), 0);
         free(bytes);
     }
     unsigned strange = 0;
@@ -170,7 +171,7 @@ static void limit_holds(void **state)
     assert_true(used >= MAX / 2);
     uint8_t hash[TOW_SHA256_SIZE];
     uint8_t *bytes = make(MAX + 1, 1, hash);
-    assert_int_equal(tows_codecache_put(cache, hash, bytes, MAX + 1), -E2BIG);
+    assert_int_equal(tows_codecache_put(cache, hash, NULL, bytes, MAX + 1), -E2BIG);
     free(bytes);
     tows_codecache_close(cache);
 }
@@ -182,7 +183,7 @@ static void small_images_count_as_blocks(void **state)
     for (unsigned i = 0; i < 1000; i++) {
         uint8_t hash[TOW_SHA256_SIZE];
         tow_sha256_of(&i, sizeof i, hash);
-        assert_int_equal(tows_codecache_put(cache, hash, &i, sizeof i), 0);
+        assert_int_equal(tows_codecache_put(cache, hash, NULL, &i, sizeof i), 0);
     }
     unsigned strange = 0;
     assert_in_range(count_used(&strange), MAX / 2, MAX);
@@ -201,7 +202,7 @@ static void limit_holds_for_several_writers(void **state)
         memset(bytes, 0, sizeof bytes);
         memcpy(bytes, &i, sizeof i);
         tow_sha256_of(bytes, SIZE, hash);
-        assert_int_equal(tows_codecache_put(caches[i % WRITERS], hash, bytes, SIZE), 0);
+        assert_int_equal(tows_codecache_put(caches[i % WRITERS], hash, NULL, bytes, SIZE), 0);
     }
     unsigned strange = 0;
     assert_in_range(count_used(&strange), MAX / 2, MAX + WRITERS * (MAX / 64));
@@ -219,7 +220,7 @@ static void facts_are_within_the_limit(void **state)
     for (unsigned i = 0; i < 1000; i++) {
         uint8_t hash[TOW_SHA256_SIZE];
         tow_sha256_of(&i, sizeof i, hash);
-        assert_int_equal(tows_codecache_add_facts(cache, hash, 1, fact, sizeof fact), 0);
+        assert_int_equal(tows_codecache_add_facts(cache, hash, NULL, 1, fact, sizeof fact), 0);
     }
     unsigned strange = 0;
     assert_in_range(count_used(&strange), 1, MAX + MAX / 64);
@@ -238,7 +239,7 @@ static void a_writer_that_is_killed_leaves_nothing(void **state)
             struct tows_codecache *cache = open_cache(0);
             for (uint32_t i = 0;; i++) {
                 memcpy(hash, &i, sizeof i);
-                tows_codecache_put(cache, hash, bytes, SIZE);
+                tows_codecache_put(cache, hash, NULL, bytes, SIZE);
                 char path[256];
                 path_of(hash, path);
                 unlink(path);
@@ -266,16 +267,158 @@ static void what_could_not_be_written_is_an_error(void **state)
     struct rlimit less = {.rlim_cur = SIZE / 2, .rlim_max = before.rlim_max};
     signal(SIGXFSZ, SIG_IGN);
     assert_int_equal(setrlimit(RLIMIT_FSIZE, &less), 0);
-    int error = tows_codecache_put(cache, hash, bytes, SIZE);
+    int error = tows_codecache_put(cache, hash, NULL, bytes, SIZE);
     assert_int_equal(setrlimit(RLIMIT_FSIZE, &before), 0);
     signal(SIGXFSZ, SIG_DFL);
     assert_int_equal(error, -EFBIG);
     assert_int_equal(tows_codecache_get(cache, hash, SIZE, &back), -ENOENT);
-    assert_int_equal(tows_codecache_put(cache, hash, bytes, SIZE), 0);
+    assert_int_equal(tows_codecache_put(cache, hash, NULL, bytes, SIZE), 0);
     assert_int_equal(tows_codecache_get(cache, hash, SIZE, &back), 0);
     assert_memory_equal(bytes, back, SIZE);
     free(back);
     free(bytes);
+    tows_codecache_close(cache);
+}
+
+/* ---- tenants ---- */
+
+enum { BLOCK = 4096, IMAGE = 2 * BLOCK, PEER_MAX = 40 * BLOCK, ALL_MAX = 100 * BLOCK };
+
+static struct tows_codecache *open_for_tenants(void)
+{
+    struct tows_codecache *cache = NULL;
+    assert_int_equal(tows_codecache_open(folder, ALL_MAX, PEER_MAX, &cache), 0);
+    return cache;
+}
+
+/* The image of that number is sent by a tenant. */
+static void send_image(struct tows_codecache *cache, const char *tenant, unsigned number,
+                       uint8_t hash[TOW_SHA256_SIZE])
+{
+    uint8_t bytes[IMAGE] = {0};
+    memcpy(bytes, &number, sizeof number);
+    tow_sha256_of(bytes, IMAGE, hash);
+    assert_int_equal(tows_codecache_put(cache, hash, tenant, bytes, IMAGE), 0);
+}
+
+static bool has(struct tows_codecache *cache, const uint8_t hash[TOW_SHA256_SIZE],
+                const char *tenant)
+{
+    uint8_t *back = NULL;
+    bool found = tows_codecache_was_sent(cache, hash, tenant) >= 0 &&
+                 tows_codecache_get(cache, hash, IMAGE, &back) >= 0;
+    free(back);
+    return found;
+}
+
+/* All that is there was used long ago. */
+static void make_old(void)
+{
+    DIR *dir = opendir(folder);
+    for (struct dirent *e = readdir(dir); e != NULL; e = readdir(dir)) {
+        const struct timespec times[2] = {{.tv_sec = 1000}, {.tv_sec = 1000}};
+        utimensat(dirfd(dir), e->d_name, times, 0);
+    }
+    closedir(dir);
+}
+
+static void a_tenant_who_sends_much_loses_his_own(void **state)
+{
+    enum { MINE = 10, MANY = 200 };
+    uint8_t mine[MINE][TOW_SHA256_SIZE], hash[TOW_SHA256_SIZE];
+    unsigned strange;
+    struct tows_codecache *cache = open_for_tenants();
+    for (unsigned i = 0; i < MINE; i++) {
+        send_image(cache, "ann", i, mine[i]);
+    }
+    make_old();
+    for (unsigned i = 0; i < MANY; i++) {
+        send_image(cache, "bob", 1000 + i, hash);
+        assert_true(tows_codecache_used_by(cache, "bob") <= PEER_MAX);
+    }
+    for (unsigned i = 0; i < MINE; i++) {
+        assert_true(has(cache, mine[i], "ann"));
+        assert_false(has(cache, mine[i], "bob"));
+    }
+    assert_true(has(cache, hash, "bob")); /* the last one */
+    assert_int_equal(tows_codecache_used_by(cache, "ann"), MINE * (IMAGE + BLOCK));
+    assert_true(tows_codecache_used_by(cache, "bob") >= PEER_MAX / 2);
+    assert_true(count_used(&strange) <= PEER_MAX + MINE * (IMAGE + BLOCK));
+    tows_codecache_close(cache);
+}
+
+static void an_image_goes_with_the_last_who_sent_it(void **state)
+{
+    uint8_t shared[TOW_SHA256_SIZE], hash[TOW_SHA256_SIZE], *back = NULL;
+    struct tows_codecache *cache = open_for_tenants();
+    send_image(cache, "ann", 1, shared);
+    send_image(cache, "bob", 1, shared);
+    make_old();
+    for (unsigned i = 0; i < 20; i++) {
+        send_image(cache, "bob", 1000 + i, hash);
+    }
+    assert_false(has(cache, shared, "bob"));
+    assert_true(has(cache, shared, "ann"));
+    make_old();
+    for (unsigned i = 0; i < 20; i++) {
+        send_image(cache, "ann", 2000 + i, hash);
+    }
+    assert_false(has(cache, shared, "ann"));
+    assert_int_equal(tows_codecache_get(cache, shared, IMAGE, &back), -ENOENT);
+    tows_codecache_close(cache);
+}
+
+static void facts_count_for_their_tenant(void **state)
+{
+    uint8_t hash[TOW_SHA256_SIZE];
+    struct tow_buf facts;
+    struct tows_codecache *cache = open_for_tenants();
+    send_image(cache, "ann", 1, hash);
+    uint64_t before = tows_codecache_used_by(cache, "ann");
+    for (uint64_t key = 1; key <= 200; key++) {
+        assert_int_equal(tows_codecache_add_facts(cache, hash, "bob", key, "fact", 4), 0);
+        assert_true(tows_codecache_used_by(cache, "bob") <= PEER_MAX);
+    }
+    assert_int_equal(tows_codecache_used_by(cache, "ann"), before);
+    assert_true(has(cache, hash, "ann"));
+    tow_buf_init(&facts, 4096);
+    assert_int_equal(tows_codecache_get_facts(cache, hash, "ann", 200, &facts), -ENOENT);
+    assert_int_equal(tows_codecache_get_facts(cache, hash, NULL, 200, &facts), -ENOENT);
+    assert_int_equal(tows_codecache_get_facts(cache, hash, "bob", 200, &facts), 0);
+    tow_buf_fini(&facts);
+    tows_codecache_close(cache);
+}
+
+static void what_is_more_than_a_tenants_part_is_not_kept(void **state)
+{
+    uint8_t hash[TOW_SHA256_SIZE];
+    uint8_t *bytes = make(PEER_MAX + 1, 7, hash);
+    struct tows_codecache *cache = open_for_tenants();
+    assert_int_equal(tows_codecache_put(cache, hash, "ann", bytes, PEER_MAX + 1), -E2BIG);
+    assert_int_equal(tows_codecache_put(cache, hash, NULL, bytes, PEER_MAX + 1), 0);
+    free(bytes);
+    tows_codecache_close(cache);
+}
+
+/* By a server that has not looked yet, at what another one has left. */
+static void what_was_left_is_charged(void **state)
+{
+    uint8_t hash[TOW_SHA256_SIZE];
+    struct tows_codecache *cache = open_for_tenants();
+    for (unsigned i = 0; i < 5; i++) {
+        send_image(cache, "ann", i, hash);
+    }
+    tows_codecache_close(cache);
+    cache = open_for_tenants();
+    assert_int_equal(tows_codecache_used_by(cache, "ann"), 0);
+    send_image(cache, "bob", 100, hash);
+    assert_int_equal(tows_codecache_used_by(cache, "ann"), 5 * (IMAGE + BLOCK));
+    tows_codecache_count(cache, "ann", IMAGE);
+    assert_int_equal(tows_codecache_used_by(cache, "ann"), 5 * (IMAGE + BLOCK) + IMAGE);
+    tows_codecache_close(cache);
+    cache = open_for_tenants();
+    tows_codecache_count(cache, "ann", IMAGE);
+    assert_int_equal(tows_codecache_used_by(cache, "ann"), 5 * (IMAGE + BLOCK) + IMAGE);
     tows_codecache_close(cache);
 }
 
@@ -291,6 +434,12 @@ int main(void)
         cmocka_unit_test_setup_teardown(facts_are_within_the_limit, setup, teardown),
         cmocka_unit_test_setup_teardown(a_writer_that_is_killed_leaves_nothing, setup, teardown),
         cmocka_unit_test_setup_teardown(what_could_not_be_written_is_an_error, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_tenant_who_sends_much_loses_his_own, setup, teardown),
+        cmocka_unit_test_setup_teardown(an_image_goes_with_the_last_who_sent_it, setup, teardown),
+        cmocka_unit_test_setup_teardown(facts_count_for_their_tenant, setup, teardown),
+        cmocka_unit_test_setup_teardown(what_is_more_than_a_tenants_part_is_not_kept, setup,
+                                        teardown),
+        cmocka_unit_test_setup_teardown(what_was_left_is_charged, setup, teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -64,7 +64,8 @@ static void code_init(struct tows_session *session, void *state)
     code->session = session;
     tow_mutex_init(&code->lock, SERVER_CODE);
     if (options != NULL && options->code_cache != NULL) {
-        int error = tows_codecache_open(options->code_cache, options->code_cache_max, &code->cache);
+        int error =
+            tows_codecache_open(options->code_cache, options->code_cache_max, 0, &code->cache);
         if (error < 0) {
             tow_log(TOW_AREA_SERVER, TOW_LOG_WARN, "no code is cached in %s: %s",
                     options->code_cache, strerror(-error));
@@ -326,10 +327,8 @@ static void code_store(struct code *code, const struct tow_code_ref *ref, const 
 {
     const struct tows_cache_ops *ops = code->session->options->cache_ops;
     int error = ops != NULL ? ops->put(ref->hash, bytes, ref->size)
-                            : tows_codecache_put(code->cache, ref->hash, bytes, ref->size);
-    if (ops == NULL && error == 0) {
-        error = tows_codecache_mark_sent(code->cache, ref->hash, code->session->options->tenant);
-    }
+                            : tows_codecache_put(code->cache, ref->hash,
+                                                 code->session->options->tenant, bytes, ref->size);
     if (error < 0) {
         tow_log(TOW_AREA_SERVER, TOW_LOG_INFO, "an image of %llu bytes is not cached: %s",
                 (unsigned long long)ref->size, strerror(-error));
@@ -546,8 +545,9 @@ void tows_code_recall(struct tows_serve *call, const struct tows_code_image *ima
 {
     struct code *code = code_peek(call->session);
     uint64_t gpu = code->cache != NULL ? device_key(call, code, tows_code_device(call)) : 0;
-    uint64_t key = tows_codecache_key(gpu, call->session->options->tenant);
-    int found = key != 0 ? tows_codecache_get_facts(code->cache, image->hash, key, facts) : 0;
+    const char *tenant = call->session->options->tenant;
+    int found =
+        gpu != 0 ? tows_codecache_get_facts(code->cache, image->hash, tenant, gpu, facts) : 0;
     if (found < 0) {
         tow_buf_clear(facts);
     }
@@ -644,8 +644,7 @@ void tows_code_learn(struct tows_serve *call, uint64_t name_of, int device,
     if (key != 0 && options->cache_ops != NULL) {
         options->cache_ops->add_facts(hash, key, fact, size);
     } else if (key != 0) {
-        tows_codecache_add_facts(code->cache, hash, tows_codecache_key(key, options->tenant), fact,
-                                 size);
+        tows_codecache_add_facts(code->cache, hash, options->tenant, key, fact, size);
     }
 }
 

@@ -153,6 +153,8 @@ static const struct option_entry entries[] = {
      "Further connections for large copies that a program may open (7; 0: none)."},
     {"code-cache", 0, KIND_SIZE, FOR_WORKER, AT(code_cache), UINT64_C(1) << 44, "SIZE",
      "Disk for code that clients sent, so that it travels once (4G; 0: none)."},
+    {"code-cache-per-peer", 0, KIND_SIZE, 0, AT(code_cache_per_peer), UINT64_C(1) << 44, "SIZE",
+     "What one peer's code may take of it (three quarters of code-cache)."},
     {"cache-dir", 0, KIND_TEXT, FOR_WORKER, AT(cache_dir), 0, "FOLDER",
      "Where (/var/cache/towline as root, otherwise ~/.cache/towline)."},
     {"socket-mode", 0, KIND_MODE, 0, AT(socket_mode), 0777, "MODE",

@@ -88,6 +88,7 @@ struct tows_config {
     uint64_t session_files;   /* descriptors of a worker; 0: as many as it was given */
     uint64_t lanes;           /* further connections that a session may have for bulk data */
     uint64_t code_cache;      /* bytes; 0: none is kept */
+    uint64_t code_cache_per_peer; /* that one tenant is charged for */
     char cache_dir[TOW_CONFIG_TEXT_MAX];
     uint64_t socket_mode;
     char allow_users[TOW_CONFIG_WORDS_MAX]; /* words with commas; "": no list */

@@ -218,6 +218,11 @@ static void write_limits(struct tow_json *json, const struct tows_status_source 
     write_limit(json, "places-per-peer", source->own_places, config->places_per_peer);
     write_limit(json, "code-cache", tows_cache_writer_used(&source->pool->writer),
                 config->code_cache);
+    char tenant[TOW_WHO_TEXT_MAX];
+    write_limit(
+        json, "code-cache-per-peer",
+        tows_cache_writer_used_by(&source->pool->writer, tows_who_text(&source->who, tenant)),
+        config->code_cache_per_peer);
     write_limit(json, "connections-per-second", source->rate, config->connections_per_second);
     write_limit(json, "memory", tows_usage_memory(source->pool, NULL), config->memory);
     write_limit(json, "threads", tows_usage_threads(source->pool), config->threads);

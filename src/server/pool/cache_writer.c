@@ -60,6 +60,11 @@ uint64_t tows_cache_writer_used(const struct tows_cache_writer *writer)
     return writer->used != NULL ? atomic_load(writer->used) : 0;
 }
 
+uint64_t tows_cache_writer_used_by(const struct tows_cache_writer *writer, const char *tenant)
+{
+    return writer->cache != NULL ? tows_codecache_used_by(writer->cache, tenant) : 0;
+}
+
 static int writer_open(const struct tows_cache_writer *writer, int folder,
                        struct tows_codecache **ret_cache, char *ret_folder, size_t size)
 {
@@ -72,7 +77,8 @@ static int writer_open(const struct tows_cache_writer *writer, int folder,
         ret_folder[0] = '\0';
     }
     return ret_folder[0] == '\0' ? -ENOENT
-                                 : tows_codecache_open(ret_folder, config->code_cache, ret_cache);
+                                 : tows_codecache_open(ret_folder, config->code_cache,
+                                                       config->code_cache_per_peer, ret_cache);
 }
 
 static int write_checked(struct tows_codecache *cache, const char *tenant,
@@ -86,9 +92,9 @@ static int write_checked(struct tows_codecache *cache, const char *tenant,
     tow_sha256_of(bytes, size, digest);
     int error = memcmp(digest, hash, sizeof digest) != 0
                     ? -EBADMSG
-                    : tows_codecache_put(cache, hash, bytes, size);
+                    : tows_codecache_put(cache, hash, tenant, bytes, size);
     munmap(bytes, size);
-    return error < 0 ? error : tows_codecache_mark_sent(cache, hash, tenant);
+    return error;
 }
 
 static void writer_answer(int answer, int error)
@@ -201,6 +207,9 @@ int tows_cache_writer_store(struct tows_cache_writer *writer, uint64_t session, 
     if (place < 0 || own >= TOW_STORES_SESSION_MAX) {
         return -EBUSY;
     }
+    if (own_cache(writer) == 0) {
+        tows_codecache_count(writer->cache, tenant, size);
+    }
     pid_t pid = fork();
     if (pid == 0) {
         be_writer(writer, tenant, hash, image, size, answer);
@@ -228,7 +237,7 @@ void tows_cache_writer_facts(struct tows_cache_writer *writer, const char *tenan
 {
     if (size != 0 && key != 0 && own_cache(writer) == 0) {
         uint64_t before = tows_codecache_used(writer->cache);
-        tows_codecache_add_facts(writer->cache, hash, tows_codecache_key(key, tenant), bytes, size);
+        tows_codecache_add_facts(writer->cache, hash, tenant, key, bytes, size);
         writer_count(writer, before);
     }
 }
@@ -237,6 +246,6 @@ void tows_cache_writer_use(struct tows_cache_writer *writer, const char *tenant,
                            const uint8_t hash[TOW_SHA256_SIZE], uint64_t key)
 {
     if (own_cache(writer) == 0) {
-        tows_codecache_use(writer->cache, hash, tows_codecache_key(key, tenant));
+        tows_codecache_use(writer->cache, hash, tenant, key);
     }
 }

@@ -54,6 +54,8 @@ void tows_cache_writer_reaped(struct tows_cache_writer *writer, pid_t pid);
 
 /* Bytes of disk that all code takes, when some was last kept; 0: none was yet. */
 uint64_t tows_cache_writer_used(const struct tows_cache_writer *writer);
+/* The same, of what a tenant is charged for. */
+uint64_t tows_cache_writer_used_by(const struct tows_cache_writer *writer, const char *tenant);
 
 void tows_cache_writer_facts(struct tows_cache_writer *writer, const char *tenant,
                              const uint8_t hash[TOW_SHA256_SIZE], uint64_t key, const void *bytes,

@@ -33,9 +33,13 @@ void tows_usage_defaults(struct tows_config *config)
     if (config->threads == 0) {
         config->threads = tows_machine_threads() / 2;
     }
+    bool private = config->private_dir[0] != '\0';
     if (config->memory_per_peer == 0) {
-        bool private = config->private_dir[0] != '\0';
         config->memory_per_peer = private ? config->memory : config->memory - config->memory / 4;
+    }
+    if (config->code_cache_per_peer == 0) {
+        config->code_cache_per_peer =
+            private ? config->code_cache : config->code_cache - config->code_cache / 4;
     }
 }
 
