@@ -14,6 +14,7 @@ import subprocess
 import sys
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "lib"))
+import cutter  # noqa: E402
 import towtest as t  # noqa: E402
 
 ROUNDS = pathlib.Path(__file__).resolve().parent / "helpers" / "rounds.c"
@@ -37,10 +38,9 @@ class Server(t.Server):
 
     def kill(self):
         """kill -9 of the listener alone."""
-        if "tcp://127.0.0.1:0" in self.listen:
-            port = self.port()
-            self.flags = [flag.replace("127.0.0.1:0", f"127.0.0.1:{port}") for flag in self.flags]
-            self.listen = [address.replace("127.0.0.1:0", f"127.0.0.1:{port}") for address in self.listen]
+        for kind in ("tcp", "tls"):
+            if f"--listen={kind}://127.0.0.1:0" in self.flags:
+                self.flags = [flag.replace(f"{kind}://127.0.0.1:0", self.address(kind)) for flag in self.flags]
         self.process.kill()
         self.process.wait()
 
@@ -55,6 +55,10 @@ class Server(t.Server):
 
     def sessions(self):
         return {session["id"]: session for session in self.status()["sessions"]}
+
+
+class TlsServer(Server, t.TlsServer):
+    """The same, over tls, too."""
 
 
 @contextlib.contextmanager
@@ -154,6 +158,44 @@ def a_worker_that_nobody_fetches_ends():
         said = process.stderr.read()
         t.check("was not started again within 1 s" in said, f"what the program's user reads: {said}")
         server.start()
+
+
+def checked(server, kind):
+    """A program that uses all kinds of calls, and is cut off while there is no server."""
+    with cutter.Cutter(server.port(kind), scheme=kind) as proxy, contextlib.ExitStack() as stack:
+        env = {}
+        if kind == "tls":
+            done = t.run([t.TOWLINE, "trust", proxy.address], env=t.clean_environment(**server.settings))
+            t.equal(done.returncode, 0, f"towline trust: {done.stderr}")
+            env = server.settings
+        program = t.build_c(ROUNDS.parent / "checks.c", ["-lcuda"], "checks")
+        process = stack.enter_context(subprocess.Popen(
+            [str(t.TOWLINE), "run", "-s", proxy.address, "--no-check", "--", str(program), "40", "1"],
+            env=t.clean_environment(TOWLINE_LANES="3", **env), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True))
+        stack.callback(process.kill)
+        t.wait_until(lambda: any(session["calls"] > 100 for session in server.sessions().values()), 20, "the program works")
+        server.kill()
+        proxy.cut_all()
+        t.wait_until(lambda: proxy.refused > 0 or "was cut" in server.log(), 20, "the cut is seen")
+        server.start()
+        out, err = process.communicate(timeout=100 * t.SLOW)
+        wanted = "".join(f"round {i}\n" for i in range(40)) + "done\n"
+        t.check(process.returncode == 0 and out == wanted, f"{kind}: {process.returncode}, {out!r}\n{err[-3000:]}")
+        t.check("the program goes on" in err, err)
+        t.wait_until(lambda: not server.sessions(), 20, "the session has ended")
+
+
+@t.test(120)
+def a_program_that_is_cut_off_meanwhile_goes_on_too():
+    with Server() as server:
+        checked(server, "tcp")
+
+
+@t.test(120)
+def over_tls_it_does_as_well():
+    t.need_tls()
+    with TlsServer() as server:
+        checked(server, "tls")
 
 
 def say_at(place, number, version, uid=None):
