@@ -7,20 +7,24 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "base/clock.h"
 #include "server/daemon/parent.h"
 #include "server/listener/settings.h"
 #include "server/beside/systemd.h"
+#include "server/pool/machine.h"
 #include "server/pool/parent_line.h"
 #include "transport/transport.h"
 
@@ -334,6 +338,73 @@ static void only_its_own_processes_are_touched(void **state)
     assert_int_equal(ask(TOW_PARENT_YIELD, worker.number, PRIO_MAX), -EINVAL);
 }
 
+/* A process that waits, with that user (0: ours); its parent has ended, or is this process. */
+static pid_t make_process(uint32_t user, bool orphan)
+{
+    int said[2];
+    pid_t pid = 0, child;
+    assert_int_equal(pipe2(said, O_CLOEXEC), 0);
+    child = fork();
+    assert_true(child >= 0);
+    if (child == 0) {
+        const pid_t self = getpid();
+        pid = orphan ? fork() : 0;
+        if (pid != 0) {
+            _exit(0);
+        }
+        while (orphan && getppid() == self) {
+            sched_yield();
+        }
+        pid = user == 0 || setresuid(user, user, user) == 0 ? getpid() : -1;
+        prctl(PR_SET_PDEATHSIG, orphan ? 0 : SIGKILL);
+        if (write(said[1], &pid, sizeof pid) == sizeof pid) {
+            pause();
+        }
+        _exit(0);
+    }
+    if (orphan) {
+        assert_int_equal(waitpid(child, NULL, 0), child);
+    }
+    assert_int_equal(read(said[0], &pid, sizeof pid), sizeof pid);
+    close(said[0]);
+    close(said[1]);
+    return pid;
+}
+
+/* A listener in a stranger's hands would have others ended. */
+static void only_orphans_of_tenants_are_taken_over(void **state)
+{
+    const uint32_t user = (uint32_t)parent.config.tenant_users.first;
+    uint64_t born = 0;
+    (void)state;
+    if (geteuid() != 0) {
+        skip(); /* only root can have processes of tenants' users */
+    }
+    const pid_t ours = make_process(user, false), roots = make_process(0, true);
+    const pid_t orphan = make_process(user, true);
+    assert_int_equal(tows_machine_born(orphan, &born), 0);
+    assert_int_equal(ask(TOW_PARENT_TAKE, born, (uint32_t)orphan), -EPERM); /* no restart-dir */
+    snprintf(parent.config.restart_dir, sizeof parent.config.restart_dir, "/run/x");
+    assert_int_equal(ask(TOW_PARENT_TAKE, born + 1, (uint32_t)orphan), -ESRCH);
+    const pid_t others[] = {ours, roots, getpid(), getppid(), 1};
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
+        assert_int_equal(tows_machine_born(others[i], &born), 0);
+        assert_int_equal(ask(TOW_PARENT_TAKE, born, (uint32_t)others[i]), -EPERM);
+    }
+    assert_int_equal(ask(TOW_PARENT_TAKE, 0, 0), -EPERM);
+    assert_int_equal(ask(TOW_PARENT_TAKE, 0, UINT32_MAX), -EPERM);
+    struct tows_parent_msg msg = {.ask = TOW_PARENT_TAKE, .value = (uint32_t)orphan};
+    int fds[TOW_PARENT_FDS_MAX];
+    assert_int_equal(tows_machine_born(orphan, &msg.number), 0);
+    struct tows_parent_news news = ask_with(&msg, NULL, 0, fds);
+    assert_int_equal(news.error, 0);
+    assert_int_equal(ask(TOW_PARENT_SIGNAL, news.number, SIGKILL), 0);
+    wait_for_end(news.number, orphan);
+    kill(ours, SIGKILL);
+    kill(roots, SIGKILL);
+    tows_parent_reap(&parent);
+}
+
 static void keys_that_no_client_may_ask_for_start_nothing(void **state)
 {
     static const char *const keys[] = {
@@ -378,7 +449,7 @@ static void messages_of_another_shape_are_refused(void **state)
         assert_int_equal(hear(fds).error, -EPROTO);
     }
     /* None comes with descriptors. */
-    for (uint32_t what = TOW_PARENT_START; what <= TOW_PARENT_NOTIFY; what++) {
+    for (uint32_t what = TOW_PARENT_START; what <= TOW_PARENT_TAKE; what++) {
         struct tows_parent_msg other = {.ask = what};
         for (int count = 1; count <= 6; count++) {
             assert_int_equal(ask_with(&other, many, count, fds).error, -EPROTO);
@@ -388,7 +459,7 @@ static void messages_of_another_shape_are_refused(void **state)
     memset(msg.text, 'a', sizeof msg.text); /* no end */
     assert_int_equal(ask_with(&msg, NULL, 0, fds).error, -EPROTO);
     assert_int_equal(ask(0, 0, 0), -EPROTO);
-    assert_int_equal(ask(TOW_PARENT_NOTIFY + 1, 0, 0), -EPROTO);
+    assert_int_equal(ask(TOW_PARENT_TAKE + 1, 0, 0), -EPROTO);
     assert_int_equal(ask(UINT32_MAX, 0, 0), -EPROTO);
     assert_int_equal(count_fds(), before);
     assert_int_equal(parent.starter.count, 0);
@@ -690,6 +761,7 @@ int main(int argc, char **argv)
         TEST(settings_are_read_once_after_a_signal),
         TEST(only_the_caches_own_files_are_handed_over),
         TEST(only_its_own_processes_are_touched),
+        TEST(only_orphans_of_tenants_are_taken_over),
         TEST(keys_that_no_client_may_ask_for_start_nothing),
         TEST(messages_of_another_shape_are_refused),
         TEST(descriptors_cannot_be_sent_to_it),

@@ -25,10 +25,10 @@ FIRST = struct.Struct("QIIQQ")  # tows_rejoin_msg
 
 
 class Server(t.Server):
-    """One that can be killed and started again. Root's is one process here, as another user's is."""
+    """One that can be killed and started again. Where it is not split, root's is one process, as another user's is."""
 
-    def __init__(self, *flags, wait=60, **more):
-        super().__init__("--user=root", f"--restart-wait={wait}", *flags, **more)
+    def __init__(self, *flags, wait=60, split=False, **more):
+        super().__init__(*([] if split else ["--user=root"]), f"--restart-wait={wait}", *flags, **more)
         self.place = self.folder / "restart"
         self.flags.append(f"--restart-dir={self.place}")
         self.logs = []
@@ -36,13 +36,15 @@ class Server(t.Server):
     def log(self):
         return "".join(path.read_text(errors="replace") for path in self.logs) + super().log()
 
-    def kill(self):
-        """kill -9 of the listener alone."""
+    def kill(self, parent=True):
+        """kill -9 of the first process, or else of the listener, which is another one where the server is split."""
         for kind in ("tcp", "tls"):
             if f"--listen={kind}://127.0.0.1:0" in self.flags:
                 self.flags = [flag.replace(f"{kind}://127.0.0.1:0", self.address(kind)) for flag in self.flags]
-        self.process.kill()
-        self.process.wait()
+        listener = self.listener
+        os.kill(self.process.pid if parent else listener, signal.SIGKILL)
+        self.process.wait(timeout=60 * t.SLOW)
+        t.wait_until(lambda: t.gone(listener), 20, "the listener, which has the sockets, is gone, too")
 
     def start(self):
         self.logs.append(self.log_path)
@@ -113,6 +115,46 @@ def programs_go_on_when_the_listener_is_killed_and_started_again():
         t.wait_until(lambda: not server.sessions(), 20, "all sessions have ended")
         t.equal(sorted(path.name for path in server.place.iterdir()), ["lock"], "what is left in the folder")
         t.equal(len(re.findall("its program left", server.log())), len(programs), "last lines of sessions that left")
+
+
+@contextlib.contextmanager
+def split(*flags, **more):
+    """A server of two processes."""
+    if os.geteuid() != 0:
+        raise t.Skip("only a server that root starts has a process without rights for its clients")
+    with Server(*flags, split=True, **more) as server:
+        if server.listener == server.process.pid:
+            raise t.Skip(f"users cannot be changed here: {server.log()}")
+        yield server
+
+
+@t.test(120)
+def of_two_processes_either_may_be_killed():
+    with split("--gpu-memory=64M") as server, contextlib.ExitStack() as stack:
+        programs = {kind: stack.enter_context(running(server, kind, "8")) for kind in KINDS}
+        before = server.sessions()
+        for parent in (True, False, True):
+            server.kill(parent)
+            server.start()
+            t.check(server.listener != server.process.pid, "it is two processes again")
+            after = server.sessions()
+            t.equal(set(after), set(before), "sessions of the new server")
+            for number, session in after.items():
+                same(before[number], session)
+                t.check(session["charged"][0] >= 8 << 20, f"what session {number} has: {session}")
+        t.equal(server.place.stat().st_mode & 0o777, 0o770, "the folder's mode")
+        one = programs.pop("unix")
+        worker = next(session["worker_pid"] for session in before.values() if session["client_pid"] == one.pid)
+        one.kill()
+        t.wait_until(lambda: t.gone(worker) and len(server.sessions()) == 2, 20, "the session of a killed program has ended")
+        t.equal(t.run([t.TOWLINE, "end", "-s", server.address(), str(max(server.sessions()))]).returncode, 0, "towline end")
+        t.wait_until(lambda: len(server.sessions()) == 1, 20, "the session that was to end has ended")
+        left = {session["client_pid"] for session in server.sessions().values()}
+        for what, process in programs.items():
+            if process.pid in left:
+                finish(process, what)
+        t.wait_until(lambda: not server.sessions(), 20, "all sessions have ended")
+        t.equal(sorted(path.name for path in server.place.iterdir()), ["lock"], "what is left in the folder")
 
 
 @t.test(60)

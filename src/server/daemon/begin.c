@@ -43,6 +43,19 @@ static int begin_signals(struct tows_server *server)
     return server->signals < 0 ? -errno : 0;
 }
 
+/* Where sessions wait for the next server. */
+static int open_meeting(struct tows_meeting *meeting, const struct tows_config *config,
+                        const struct tows_split *split, char *why, size_t why_size)
+{
+    if (split->on && config->restart_dir[0] != '\0' && config->tenant_users.count == 0) {
+        tow_log(TOW_AREA_SERVER, TOW_LOG_WARN,
+                "restart-dir does nothing where tenants have no users of their own: by these the "
+                "next server's parent would know its workers");
+        return 0;
+    }
+    return tows_meeting_open(meeting, config, split->on ? split->group : 0, why, why_size);
+}
+
 /* What needs rights: the server's sockets, the groups of workers. Then it is split, where it can
  * be. 1: this was the parent, and all is over, with the program's exit code. */
 static int begin_server(struct tows_server *server, int *ret_code, char *why, size_t why_size)
@@ -52,12 +65,16 @@ static int begin_server(struct tows_server *server, int *ret_code, char *why, si
     struct tows_cgroups groups = {.on = false};
     struct tows_split split = {.on = false};
     struct tows_records records = {.fd = -1, .older = -1};
+    struct tows_meeting meeting = {.folder = -1, .lock = -1};
     int line = -1, folder = -1;
     int error = tows_split_choose(config, &split, why, why_size);
     if (error == 0) {
         tows_walls_choose_users(config);
         tows_cgroups_open(&groups, config, server->groups_said, sizeof server->groups_said);
         error = tows_listen_start(config, server->listeners, &server->listener_count);
+    }
+    if (error == 0) {
+        error = open_meeting(&meeting, config, &split, why, why_size);
     }
     if (error == 0) {
         error = tows_records_open(&records, config, why, why_size); /* while it may */
@@ -83,15 +100,10 @@ static int begin_server(struct tows_server *server, int *ret_code, char *why, si
     }
     tows_worker_pool_init(&server->pool, config);
     server->pool.records = records;
+    server->pool.meeting = meeting;
     if (line < 0) {
         server->pool.starter.groups = groups;
-        return error < 0 ? error : tows_meeting_open(&server->pool.meeting, config, why, why_size);
-    }
-    if (config->restart_dir[0] != '\0') {
-        tow_log(
-            TOW_AREA_SERVER, TOW_LOG_WARN,
-            "restart-dir does nothing in a server of two processes (docs: servers): sessions end "
-            "with it");
+        return error;
     }
     if (groups.on) {
         close(groups.folder); /* the parent's */

@@ -5,10 +5,12 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <limits.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/signalfd.h>
@@ -26,6 +28,7 @@
 #include "server/beside/systemd.h"
 #include "server/door/pending_conn.h"
 #include "server/login/tokens.h"
+#include "server/pool/machine.h"
 #include "server/pool/usage.h"
 #include "server/worker/worker.h"
 
@@ -41,6 +44,42 @@ static void parent_count_more(struct tows_parent *parent)
     parent->workers_most = most > parent->workers_most ? most : parent->workers_most;
 }
 
+/* Whether a process is an orphan: its parent was another server, and has ended. Then it has one of
+ * those that this one descends from. */
+static bool is_orphan(uint64_t parent)
+{
+    char path[64], text[TOW_MACHINE_TEXT];
+    uint64_t ancestor = (uint64_t)getppid();
+    while (ancestor > 1 && ancestor != parent) {
+        snprintf(path, sizeof path, "/proc/%" PRIu64 "/status", ancestor);
+        const char *at =
+            tows_machine_read(AT_FDCWD, path, text) < 0 ? NULL : strstr(text, "\nPPid:");
+        ancestor = at == NULL ? 0 : strtoull(at + strlen("\nPPid:"), NULL, 10);
+    }
+    return parent == 1 || (parent != 0 && ancestor == parent);
+}
+
+/* Who asks may be in a stranger's hands: a process of a tenant's user, which nobody else has, and
+ * of no server that lives. */
+static bool may_take(const struct tows_config *config, pid_t pid)
+{
+    const struct tows_config_range *range = &config->tenant_users;
+    char path[64], text[TOW_MACHINE_TEXT];
+    unsigned users[4];
+    snprintf(path, sizeof path, "/proc/%d/status", (int)pid);
+    if (tows_machine_read(AT_FDCWD, path, text) < 0) {
+        return false;
+    }
+    const char *uid = strstr(text, "\nUid:"), *parent = strstr(text, "\nPPid:");
+    bool known = uid != NULL && parent != NULL &&
+                 sscanf(uid + strlen("\nUid:"), "%u %u %u %u", &users[0], &users[1], &users[2],
+                        &users[3]) == 4;
+    for (int i = 0; i < 4 && known; i++) {
+        known = users[i] >= range->first && users[i] - range->first < range->count;
+    }
+    return known && is_orphan(strtoull(parent + strlen("\nPPid:"), NULL, 10));
+}
+
 void tows_parent_init(struct tows_parent *parent, const struct tows_config *config, int line)
 {
     memset(parent, 0, sizeof *parent);
@@ -53,6 +92,7 @@ void tows_parent_init(struct tows_parent *parent, const struct tows_config *conf
         parent->answer_fds[i] = -1;
     }
     tows_starter_init(&parent->starter, &parent->config);
+    parent->starter.may_take = may_take;
 }
 
 static void close_fds(int *fds, int count)
@@ -320,6 +360,18 @@ static int answer_decide(struct tows_parent *parent, uint32_t taken)
     return 0;
 }
 
+static int answer_take(struct tows_parent *parent, const struct tows_parent_msg *msg,
+                       struct tows_parent_news *answer)
+{
+    if (parent->config.restart_dir[0] == '\0' || msg->value == 0 || msg->value > INT_MAX) {
+        return -EPERM;
+    }
+    int error = parent_allow_start(parent, false);
+    return error < 0 ? error
+                     : tows_starter_take(&parent->starter, (pid_t)msg->value, msg->number,
+                                         &answer->number);
+}
+
 static int answer_notify(const struct tows_parent_msg *msg)
 {
     if (!tows_systemd_is_state(msg->text)) {
@@ -362,6 +414,8 @@ static int parent_answer(struct tows_parent *parent, const struct tows_parent_ms
         return answer_decide(parent, msg->value);
     case TOW_PARENT_NOTIFY:
         return answer_notify(msg);
+    case TOW_PARENT_TAKE:
+        return answer_take(parent, msg, answer);
     default:
         return -EPROTO;
     }
@@ -490,7 +544,8 @@ void tows_parent_tell(struct tows_parent *parent)
                                          .number = ended->number,
                                          .pid = (int32_t)ended->pid,
                                          .status = ended->status,
-                                         .full = ended->full};
+                                         .full = ended->full,
+                                         .unknown = ended->unknown};
         if (!parent_say(parent, &news, NULL)) {
             return;
         }
@@ -540,6 +595,13 @@ static int parent_end(struct tows_parent *parent, int signals)
 {
     struct pollfd polled = {.fd = signals, .events = POLLIN};
     int64_t deadline = tow_time_deadline(END_NS);
+    if (WIFSIGNALED(parent->status) && parent->config.restart_dir[0] != '\0') {
+        tow_log(TOW_AREA_SERVER, TOW_LOG_ERROR,
+                "the process that hears clients was ended by signal %d (%s): sessions wait for the "
+                "next server",
+                WTERMSIG(parent->status), strsignal(WTERMSIG(parent->status)));
+        return 1; /* what has no session ends with this process */
+    }
     tows_starter_kill(&parent->starter);
     tows_parent_reap(parent);
     while (parent->starter.count > 0 && !tow_time_passed(deadline)) {
@@ -567,15 +629,19 @@ int tows_parent_run(struct tows_parent *parent, int signals)
         if (again) {
             wanted &= ~POLLOUT;
         }
-        struct pollfd polls[2] = {{.fd = signals, .events = POLLIN},
-                                  {.fd = parent->line, .events = wanted}};
-        if (poll(polls, 2, again ? AGAIN_MS : -1) < 0 && errno != EINTR && errno != ENOMEM) {
+        struct pollfd polls[3] = {{.fd = signals, .events = POLLIN},
+                                  {.fd = parent->line, .events = wanted},
+                                  {.fd = parent->starter.watch, .events = POLLIN}};
+        if (poll(polls, 3, again ? AGAIN_MS : -1) < 0 && errno != EINTR && errno != ENOMEM) {
             tow_log(TOW_AREA_SERVER, TOW_LOG_ERROR, "poll: %s", strerror(errno));
             kill(parent->listener, SIGKILL);
             parent->status = 1 << 8;
             break;
         }
         parent_take_signals(parent, signals);
+        if (polls[2].revents != 0) {
+            tows_parent_reap(parent);
+        }
         if (parent->line >= 0 && (polls[1].revents & (POLLIN | POLLHUP | POLLERR)) != 0 &&
             tows_parent_hear(parent) < 0) {
             close_fds(&parent->line, 1);

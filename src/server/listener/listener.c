@@ -45,7 +45,7 @@ struct tows_server_source {
     struct tows_worker *refused;    /* borrowed: its refused system calls */
     struct tows_pending_conn *conn; /* borrowed */
     bool shaker;                    /* the process with the key */
-    bool ended;                     /* a worker that another server has started */
+    bool ended;                     /* workers that another server has started */
     bool web;                       /* the one that answers over HTTP */
 };
 
@@ -219,7 +219,7 @@ static void take_signals(struct tows_server *server)
 static int listener_make_room(struct tows_server *server)
 {
     unsigned needed =
-        6 + server->listener_count + 3 * tows_worker_pool_size(&server->pool) + server->door.count;
+        7 + server->listener_count + 2 * tows_worker_pool_size(&server->pool) + server->door.count;
     if (needed <= server->poll_room) {
         return 0;
     }
@@ -261,13 +261,13 @@ static unsigned fill_polls(struct tows_server *server, int *ret_timeout_ms)
                      (struct tows_server_source){.shaker = true});
     count = add_poll(server, count, tows_web_host_fd(&server->web), POLLIN,
                      (struct tows_server_source){.web = true});
+    count = add_poll(server, count, server->pool.starter.watch, POLLIN,
+                     (struct tows_server_source){.ended = true});
     for (struct tows_worker *worker = server->pool.workers; worker != NULL; worker = worker->next) {
         count = add_poll(server, count, worker->control, POLLIN,
                          (struct tows_server_source){.worker = worker});
         count = add_poll(server, count, worker->refused, POLLIN,
                          (struct tows_server_source){.refused = worker});
-        count = add_poll(server, count, worker->process, POLLIN,
-                         (struct tows_server_source){.ended = true});
     }
     for (struct tows_pending_conn *conn = server->door.conns; conn != NULL; conn = conn->next) {
         count = add_poll(server, count, conn->fd, tows_pending_conn_events(conn),

@@ -7,19 +7,16 @@
 #include <fcntl.h>
 #include <inttypes.h>
 #include <poll.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
-#include <sys/syscall.h>
 #include <sys/un.h>
 #include <unistd.h>
 
 #include "base/clock.h"
 #include "base/log.h"
-#include "server/pool/machine.h"
 #include "server/pool/meeting.h"
 #include "server/pool/worker_pool.h"
 #include "server/worker/rejoin_msg.h"
@@ -50,21 +47,6 @@ static int read_record(const struct tows_meeting *meeting, const char *name,
                 ret_record->layout == TOW_REJOIN_LAYOUT && got == sizeof *ret_record &&
                 ret_record->size == sizeof *ret_record;
     return ours ? 0 : -EPROTO;
-}
-
-/* The process, if it is the one that was meant. */
-static int find_process(const struct tows_meeting_record *record)
-{
-    uint64_t born = 0;
-    int process = (int)syscall(SYS_pidfd_open, (pid_t)record->pid, 0);
-    struct pollfd end = {.fd = process, .events = POLLIN};
-    if (process >= 0 &&
-        (poll(&end, 1, 0) != 0 || tows_machine_born((pid_t)record->pid, &born) < 0 ||
-         born != record->born)) {
-        close(process);
-        return -ESRCH;
-    }
-    return process < 0 ? -errno : process;
 }
 
 /* Says it to a worker where that listens: the connection, or -Exxx. */
@@ -142,41 +124,33 @@ static struct tows_worker *worker_of(const struct tows_meeting_record *record)
     return worker;
 }
 
-/* Its worker ended while nobody looked, or cannot be reached: then it is ended. */
-static void give_up_session(struct tows_worker_pool *pool, struct tows_worker *worker, int process,
-                            int error)
-{
-    if (process >= 0) {
-        syscall(SYS_pidfd_send_signal, process, SIGKILL, NULL, 0);
-        close(process);
-        snprintf(worker->why, sizeof worker->why, "its worker could not be reached again: %s",
-                 strerror(-error));
-    }
-    tows_worker_pool_lost(pool, worker);
-}
-
 static void take_session(struct tows_worker_pool *pool, const struct tows_meeting_record *record)
 {
     struct tows_worker *worker = worker_of(record);
     if (worker == NULL) {
         return; /* it waits, and ends by itself */
     }
-    int process = find_process(record);
-    int fd = process < 0 ? process : say_to(&pool->meeting, record->session, TOW_REJOIN_JOIN);
-    int error =
-        fd < 0 ? fd : tows_starter_take(&pool->starter, worker->pid, process, &worker->number);
+    int error = tows_starter_take(&pool->starter, worker->pid, record->born, &worker->number);
     if (error < 0) {
-        if (fd >= 0) {
-            close(fd);
+        if (error != -ESRCH) {
+            snprintf(worker->why, sizeof worker->why, "its worker cannot be taken over: %s",
+                     strerror(-error));
         }
-        give_up_session(pool, worker, process, error);
+        tows_worker_pool_lost(pool, worker);
         return;
     }
-    worker->process = process;
-    worker->control = fd;
-    worker->join_ns = tow_time_deadline(JOIN_NS);
     worker->next = pool->workers;
     pool->workers = worker;
+    worker->control = say_to(&pool->meeting, record->session, TOW_REJOIN_JOIN);
+    worker->join_ns = tow_time_deadline(JOIN_NS);
+    if (worker->control < 0) {
+        error = worker->control;
+        worker->control = -1;
+        tow_log(TOW_AREA_SERVER, TOW_LOG_WARN,
+                "session %" PRIu64 ": its worker does not listen: %s", record->session,
+                strerror(-error));
+        worker->join_ns = tow_time_now_ns();
+    }
 }
 
 /* One that this version cannot read. */

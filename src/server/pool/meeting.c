@@ -27,11 +27,6 @@
 #include "server/worker/rejoin_msg.h"
 #include "server/worker/worker_msg.h"
 
-#define ANSWER_NS                                                                                  \
-    (2 * TOW_TIME_S)              /* how long no client is heard for workers that do not answer    \
-                                   */
-#define JOIN_NS (30 * TOW_TIME_S) /* after which such a one is killed */
-
 const char *tows_meeting_name(uint64_t session, const char *kind, char ret_name[TOW_MEETING_NAME])
 {
     snprintf(ret_name, TOW_MEETING_NAME, "%" PRIu64 "%s", session, kind);
@@ -56,7 +51,21 @@ void tows_meeting_address(const struct tows_meeting *meeting, uint64_t session,
 
 /* ---- the folder ---- */
 
-static int open_folder(const char *path, char *why, size_t why_size)
+/* Who owns a folder may give it to a group that he is in: no other right is needed. */
+static int give_folder(int folder, uint32_t group)
+{
+    gid_t own = getegid();
+    int error =
+        setegid(group) != 0 || fchown(folder, (uid_t)-1, group) != 0 || fchmod(folder, 0770) != 0
+            ? -errno
+            : 0;
+    if (setegid(own) != 0) {
+        _exit(1);
+    }
+    return error;
+}
+
+static int open_folder(const char *path, uint32_t group, char *why, size_t why_size)
 {
     struct stat status;
     if (mkdir(path, 0700) != 0 && errno != EEXIST) {
@@ -70,12 +79,20 @@ static int open_folder(const char *path, char *why, size_t why_size)
         snprintf(why, why_size, "restart-dir: %s: %s", path, strerror(-error));
         return error;
     }
-    if (status.st_uid != geteuid() || (status.st_mode & 077) != 0) {
+    const bool given = group != 0 && status.st_gid == group && (status.st_mode & 0777) == 0770;
+    if (status.st_uid != geteuid() || ((status.st_mode & 077) != 0 && !given)) {
         snprintf(why, why_size,
                  "restart-dir: %s must be this server's user's, and open to nobody else (0700)",
                  path);
         close(folder);
         return -EPERM;
+    }
+    int error = group == 0 || given ? 0 : give_folder(folder, group);
+    if (error < 0) {
+        snprintf(why, why_size, "restart-dir: %s cannot be given to the group %u: %s", path, group,
+                 strerror(-error));
+        close(folder);
+        return error;
     }
     return folder;
 }
@@ -101,8 +118,8 @@ static int take_lock(int folder, const char *path, char *why, size_t why_size)
     return error;
 }
 
-int tows_meeting_open(struct tows_meeting *meeting, const struct tows_config *config, char *why,
-                      size_t why_size)
+int tows_meeting_open(struct tows_meeting *meeting, const struct tows_config *config,
+                      uint32_t group, char *why, size_t why_size)
 {
     *meeting = (struct tows_meeting){.folder = -1, .lock = -1};
     if (config->restart_dir[0] == '\0') {
@@ -115,7 +132,7 @@ int tows_meeting_open(struct tows_meeting *meeting, const struct tows_config *co
         return -ENOSYS;
     }
     close(process);
-    int folder = open_folder(config->restart_dir, why, why_size);
+    int folder = open_folder(config->restart_dir, group, why, why_size);
     int lock = folder < 0 ? folder : take_lock(folder, config->restart_dir, why, why_size);
     if (lock < 0) {
         if (folder >= 0) {

@@ -57,9 +57,10 @@ void tows_meeting_address(const struct tows_meeting *meeting, uint64_t session,
                           struct sockaddr_un *ret_address);
 void tows_meeting_remove(const struct tows_meeting *meeting, uint64_t session);
 
-/* Takes the folder that the settings name, if they do. -Exxx with a sentence. */
-int tows_meeting_open(struct tows_meeting *meeting, const struct tows_config *config, char *why,
-                      size_t why_size);
+/* Takes the folder that the settings name, if they do. `group`: it is for this process's children
+ * that have this group, and for nobody else; 0: for this user. -Exxx with a sentence. */
+int tows_meeting_open(struct tows_meeting *meeting, const struct tows_config *config,
+                      uint32_t group, char *why, size_t why_size);
 void tows_meeting_close(struct tows_meeting *meeting);
 
 /* A worker that another listener has started (fetch.h) has answered, with the descriptors of HERE,

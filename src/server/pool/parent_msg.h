@@ -26,6 +26,8 @@ enum tows_parent_ask {
                            * after each TOW_PARENT_SIGNALS that has SIGHUP */
     TOW_PARENT_DECIDE,    /* `value` 1: they hold, 0: they do not */
     TOW_PARENT_NOTIFY,    /* `text`: for systemd */
+    TOW_PARENT_TAKE,      /* the process `value`, a worker of a server that has ended: it began at
+                           * `number` (machine.h); answered with its number here */
 };
 
 struct tows_parent_msg {
@@ -37,7 +39,7 @@ struct tows_parent_msg {
 
 enum tows_parent_say {
     TOW_PARENT_ANSWER = 1, /* to the last question */
-    TOW_PARENT_ENDED,      /* a process: `number`, `pid`, `status`, `full` */
+    TOW_PARENT_ENDED,      /* a process: `number`, `pid`, `status`, `full`, `unknown` */
     TOW_PARENT_SIGNALS,    /* `status`: a bit for each signal that the server was sent */
 };
 
@@ -47,6 +49,7 @@ struct tows_parent_news {
     uint64_t number;
     int32_t pid, status;
     uint32_t full;
+    uint32_t unknown; /* 1: nobody knows the status */
     char text[TOW_PARENT_TEXT_MAX];
 };
 

@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/epoll.h>
 #include <sys/mman.h>
 #include <sys/personality.h>
 #include <sys/prctl.h>
@@ -33,7 +34,7 @@ struct tows_started {
 
 void tows_starter_init(struct tows_starter *starter, const struct tows_config *config)
 {
-    *starter = (struct tows_starter){.config = config, .next = 1};
+    *starter = (struct tows_starter){.config = config, .next = 1, .watch = -1};
     getrlimit(RLIMIT_NOFILE, &starter->files);
 }
 
@@ -52,6 +53,10 @@ void tows_starter_fini(struct tows_starter *starter)
         tows_cgroup_remove(&starter->groups, gone->group);
         close_process(gone);
         free(gone);
+    }
+    if (starter->watch >= 0) {
+        close(starter->watch);
+        starter->watch = -1;
     }
 }
 
@@ -352,14 +357,70 @@ int tows_starter_adopt(struct tows_starter *starter, pid_t pid, uint64_t *ret_nu
     return 0;
 }
 
-int tows_starter_take(struct tows_starter *starter, pid_t pid, int process, uint64_t *ret_number)
+/* Its descriptor, if it is the one that was meant. */
+static int find_process(const struct tows_starter *starter, pid_t pid, uint64_t born)
 {
-    int error = tows_starter_adopt(starter, pid, ret_number);
-    if (error == 0) {
-        starter->started->process = process;
-        starter->taken++;
+    uint64_t began = 0;
+    int process = (int)syscall(SYS_pidfd_open, pid, 0);
+    struct pollfd end = {.fd = process, .events = POLLIN};
+    int error = process < 0 ? -errno : 0;
+    if (error == 0 && (tows_machine_born(pid, &began) < 0 || began != born)) {
+        error = -ESRCH;
     }
+    if (error == 0 && starter->may_take != NULL && !starter->may_take(starter->config, pid)) {
+        error = -EPERM;
+    }
+    /* If it is there still, all this was its own. */
+    if (error == 0 && poll(&end, 1, 0) != 0) {
+        error = -ESRCH;
+    }
+    if (error < 0 && process >= 0) {
+        close(process);
+    }
+    return error < 0 ? error : process;
+}
+
+static int ask_to_take(const struct tows_starter *starter, pid_t pid, uint64_t born,
+                       uint64_t *ret_number)
+{
+    const struct tows_parent_msg msg = {
+        .ask = TOW_PARENT_TAKE, .value = (uint32_t)pid, .number = born};
+    struct tows_parent_news answer = {.number = 0};
+    int none[TOW_PARENT_FDS_MAX];
+    int error = tows_parent_line_ask(starter->line, &msg, NULL, 0, &answer, none);
+    *ret_number = answer.number;
     return error;
+}
+
+/* It ends with a signal for others only. */
+static int watch_process(struct tows_starter *starter, int process)
+{
+    struct epoll_event end = {.events = EPOLLIN};
+    if (starter->watch < 0) {
+        starter->watch = epoll_create1(EPOLL_CLOEXEC);
+    }
+    return starter->watch < 0 || epoll_ctl(starter->watch, EPOLL_CTL_ADD, process, &end) != 0
+               ? -errno
+               : 0;
+}
+
+int tows_starter_take(struct tows_starter *starter, pid_t pid, uint64_t born, uint64_t *ret_number)
+{
+    if (starter->line != NULL) {
+        return ask_to_take(starter, pid, born, ret_number);
+    }
+    int process = find_process(starter, pid, born);
+    int error = process < 0 ? process : watch_process(starter, process);
+    error = error < 0 ? error : tows_starter_adopt(starter, pid, ret_number);
+    if (error < 0) {
+        if (process >= 0) {
+            close(process);
+        }
+        return error;
+    }
+    starter->started->process = process;
+    starter->taken++;
+    return 0;
 }
 
 static const struct tows_started *find_started(const struct tows_starter *starter, uint64_t number)
@@ -369,6 +430,15 @@ static const struct tows_started *find_started(const struct tows_starter *starte
         started = started->next;
     }
     return started;
+}
+
+/* The number of one that is no child may be another's by now. */
+static int send_signal(const struct tows_started *started, int signal)
+{
+    int error = started->process >= 0
+                    ? (int)syscall(SYS_pidfd_send_signal, started->process, signal, NULL, 0)
+                    : kill(started->pid, signal);
+    return error == 0 ? 0 : -errno;
 }
 
 int tows_starter_signal(struct tows_starter *starter, uint64_t number, int signal)
@@ -382,17 +452,14 @@ int tows_starter_signal(struct tows_starter *starter, uint64_t number, int signa
     if (started == NULL || (signal != SIGKILL && signal != SIGCONT)) {
         return started == NULL ? -ESRCH : -EINVAL;
     }
-    int error = started->process >= 0
-                    ? (int)syscall(SYS_pidfd_send_signal, started->process, signal, NULL, 0)
-                    : kill(started->pid, signal);
-    return error == 0 ? 0 : -errno;
+    return send_signal(started, signal);
 }
 
 void tows_starter_kill(const struct tows_starter *starter)
 {
     for (const struct tows_started *started = starter->started; started != NULL;
          started = started->next) {
-        kill(started->pid, SIGKILL);
+        send_signal(started, SIGKILL);
     }
 }
 
@@ -434,6 +501,10 @@ int tows_starter_yield(struct tows_starter *starter, uint64_t number, int nice)
     if (started == NULL || nice < getpriority(PRIO_PROCESS, 0) || nice >= PRIO_MAX) {
         return started == NULL ? -ESRCH : -EINVAL;
     }
+    struct pollfd end = {.fd = started->process, .events = POLLIN};
+    if (started->process >= 0 && poll(&end, 1, 0) != 0) {
+        return -ESRCH; /* its number may be another's */
+    }
     tows_machine_yield(started->pid, nice);
     return 0;
 }
@@ -457,8 +528,11 @@ static int reap_heard(const struct tows_starter *starter, struct tows_ended *ret
     struct tows_parent_news news;
     tows_parent_line_hear(starter->line);
     if (tows_parent_line_next(starter->line, &news) > 0) {
-        *ret_ended = (struct tows_ended){
-            .number = news.number, .pid = news.pid, .status = news.status, .full = news.full != 0};
+        *ret_ended = (struct tows_ended){.number = news.number,
+                                         .pid = news.pid,
+                                         .status = news.status,
+                                         .full = news.full != 0,
+                                         .unknown = news.unknown != 0};
         return 1;
     }
     return 0;

@@ -27,11 +27,14 @@ struct tows_started; /* a process that has not been reaped */
 struct tows_starter {
     const struct tows_config *config; /* borrowed */
     struct tows_cgroups groups;       /* of workers, where they have some */
+    int watch;                        /* owned: readable when one of `taken` has ended; else -1 */
     struct rlimit files;              /* how many descriptors a worker may have */
     struct tows_started *started;     /* owned */
     unsigned count, taken;            /* of them; and of those that another server has started */
     uint64_t next;                    /* number of the next process; none has 0 */
-    struct tows_parent_line *line;    /* borrowed: to who does all this; NULL: this process does */
+    /* Whether another server's process may be taken over; NULL: each. */
+    bool (*may_take)(const struct tows_config *config, pid_t pid);
+    struct tows_parent_line *line; /* borrowed: to who does all this; NULL: this process does */
 };
 
 void tows_starter_init(struct tows_starter *starter, const struct tows_config *config);
@@ -61,9 +64,9 @@ int tows_starter_web(struct tows_starter *starter, int *ret_control, uint64_t *r
 /* Where there is none: a child of this process is one of those that were started from now on. */
 int tows_starter_adopt(struct tows_starter *starter, pid_t pid, uint64_t *ret_number);
 
-/* A process that another server has started, which its descriptor says: the starter's from then on.
- */
-int tows_starter_take(struct tows_starter *starter, pid_t pid, int process, uint64_t *ret_number);
+/* A process that another server has started, and that began then (machine.h): it is one of these
+ * from now on. -ESRCH: it has ended; -EPERM: it may not be taken. */
+int tows_starter_take(struct tows_starter *starter, pid_t pid, uint64_t born, uint64_t *ret_number);
 
 /* SIGKILL or SIGCONT, for a process that was started here and has not been reaped. */
 int tows_starter_signal(struct tows_starter *starter, uint64_t number, int signal);

@@ -132,7 +132,7 @@ int tows_worker_pool_start(struct tows_worker_pool *pool, const char *key,
     worker->stats = at;
     worker->lines = lines;
     worker->control = shared.control;
-    worker->client = worker->refused = worker->process = -1;
+    worker->client = worker->refused = -1;
     snprintf(worker->key, sizeof worker->key, "%s", key);
     worker->who = who != NULL ? *who : (struct tows_who){0};
     worker->since_ns = tow_time_now_ns();
@@ -247,6 +247,7 @@ static int pool_serve(struct tows_worker_pool *pool, struct tows_worker *worker,
     tows_gates_begin(pool, worker);
     msg.user = worker->user = tows_tenant_users_pick(pool, who);
     int fds[2] = {fd, tows_meeting_begin(pool, worker)};
+    msg.owner = (uint32_t)geteuid();
     msg.restart = fds[1] < 0 ? 0 : (uint32_t)pool->config->restart_wait;
     int error = tow_fds_send(worker->control, &msg, sizeof msg, fds, msg.restart != 0 ? 2 : 1);
     if (fds[1] >= 0) {

@@ -42,7 +42,6 @@ struct tows_worker {
     uint64_t number;          /* of its process, for the starter */
     pid_t pid;
     int control; /* owned */
-    int process; /* borrowed from the starter: of one that another server has started; else -1 */
     /* Owned: its client's connection, once more, or -1. The client sees it close when the process
      * is gone and the driver has freed what it had. */
     int client;

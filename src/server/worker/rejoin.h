@@ -19,7 +19,7 @@ struct tows_rejoin_setup {
     int control;  /* the socket's number, which stays: the connection behind it is another then */
     int place;    /* where the next listener comes */
     int stats_fd; /* of `stats` */
-    uid_t owner;  /* the server's user: nobody else is one */
+    uid_t owner;  /* the listener's user: nobody else is one */
     uint64_t session;
     int64_t limit_ns; /* how long it waits */
     int64_t grace_ns;

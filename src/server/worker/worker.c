@@ -534,7 +534,6 @@ static void tell_client(const char *sentence)
 struct outlasting {
     int place;    /* owned: where the next one comes; -1: it ends with it */
     int stats_fd; /* owned, with `place` */
-    uid_t owner;  /* the server's user */
 };
 
 /* From now on the listener may end, and be started again. */
@@ -544,7 +543,7 @@ static void begin_outlasting(const struct tows_worker_msg *request, const struct
     const struct tows_rejoin_setup rejoin = {.control = TOW_WORKER_MSG_FD,
                                              .place = by->place,
                                              .stats_fd = by->stats_fd,
-                                             .owner = by->owner,
+                                             .owner = request->owner,
                                              .session = request->session,
                                              .limit_ns = (int64_t)request->restart * TOW_TIME_S,
                                              .grace_ns = GRACE_NS,
@@ -852,7 +851,7 @@ int tows_worker_main(const struct tows_config *config)
 
     static struct tows_worker_msg request; /* the log has texts of it to the end */
     static struct tow_log_about about;
-    struct outlasting by = {.place = -1, .stats_fd = TOW_STATS_FD, .owner = geteuid()};
+    struct outlasting by = {.place = -1, .stats_fd = TOW_STATS_FD};
     int fd = -1;
     if (error == 0) {
         error = await_request(&backend, &request, &fd, &by.place);

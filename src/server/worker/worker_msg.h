@@ -103,6 +103,7 @@ struct tows_worker_msg {
     struct tow_grant grant;
     uint32_t limit_ms; /* SUSPEND */
     uint32_t failed;   /* SUSPENDED: 1: it has */
+    uint32_t owner;    /* SERVE: the listener's user, as whom the next one comes, too */
     uint32_t restart;  /* SERVE: seconds that the session waits without a listener; 0: none */
 };
 
