@@ -7,6 +7,7 @@
 #include "../lib/control_heads.h"
 #include "wire/control.h"
 #include "wire/diff.h"
+#include "wire/timeline.h"
 
 static uint64_t room[1024];
 static bool kept[64]; /* by kind */
@@ -273,6 +274,39 @@ static void without_body(const char *name, struct tow_frame frame)
     keep(name, error, length);
 }
 
+/* It has a seq of its own, and its answer is a REPLY's body. */
+static void timeline(void)
+{
+    static const struct tow_timeline value = {TOW_TIMELINE_SPANS, 0x01020304};
+    static const struct tow_timeline_answer answer = {0x0102030405060708u, 9, TOW_TIMELINE_MORE, 3,
+                                                      4};
+    static const struct tow_span span = {
+        0x11, 0x2222222222222222u, 0x3333333333333333u, 0x44, TOW_SPAN_COPY_OUT, 5, 6, 7};
+    uint8_t head[TOW_TIMELINE_HEAD];
+    uint32_t length = 0;
+    memset(room, 0xee, sizeof room);
+    tow_timeline_head(&value, head);
+    struct tow_enc enc = tow_frame_begin(room, sizeof room);
+    tow_enc_bytes(&enc, head, sizeof head);
+    int error = tow_frame_end(&enc, room,
+                              (struct tow_frame){.kind = TOW_CONTROL_TIMELINE, .seq = 8}, &length);
+    struct tow_frame frame = keep("TIMELINE", error, length);
+    struct tow_timeline back = {0};
+    expect("TIMELINE", tow_timeline_decode(room, &frame, &back) == 0 && frame.seq == 8 &&
+                           back.flags == value.flags && back.names == value.names);
+    enc = tow_enc_init(room, sizeof room);
+    tow_timeline_answer_put(&enc, &answer);
+    tow_span_put(&enc, &span);
+    size_t size = TOW_TIMELINE_ANSWER_SIZE + TOW_SPAN_SIZE;
+    golden_line("TIMELINE", "<", room, size);
+    struct tow_dec dec = tow_dec_init(room, size);
+    struct tow_timeline_answer answer_back = {0};
+    expect("TIMELINE", tow_timeline_answer_get(&dec, &answer_back) == 0 &&
+                           memcmp(&answer_back, &answer, sizeof answer) == 0);
+    struct tow_span span_back = tow_span_get(&dec);
+    expect("TIMELINE", !dec.bad && memcmp(&span_back, &span, sizeof span) == 0);
+}
+
 static void side(void)
 {
     without_body("THREAD_EXIT",
@@ -321,6 +355,7 @@ void golden_run_control(void)
     session();
     data();
     mirror();
+    timeline();
     side();
     kept[TOW_CONTROL_REPLY - TOW_CONTROL_FIRST] = true; /* all lines with "<" */
     for (unsigned kind = TOW_CONTROL_FIRST; kind < TOW_CONTROL_FIRST + 64; kind++) {
