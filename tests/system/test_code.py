@@ -2,15 +2,20 @@
 # SPDX-License-Identifier: Apache-2.0
 """Code travels once, launches cost what they must and no more."""
 
+import hashlib
 import json
 import math
+import os
 import pathlib
 import re
 import shutil
+import signal
+import struct
 import sys
 import tempfile
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "lib"))
+import rawclient as raw  # noqa: E402
 import towtest as t  # noqa: E402
 
 HELPERS = t.ROOT / "tests" / "system" / "helpers"
@@ -45,6 +50,35 @@ def image_travels_once():
         t.check(second["bytes_out"] < 20_000, f"it travelled again: {second['bytes_out']} bytes")
         lookups = second["calls"]["cuModuleGetFunction"]
         t.check(lookups["sync"] == 0 and lookups["async"] == 1, f"what is known was asked for again: {lookups}")
+
+
+@t.test(trees=C_TREES)
+def what_a_worker_said_last_is_heard():
+    """It has ended before the listener read any of it: images that were used count as used all the same."""
+    images = [b".version 7.0\n.target sm_50\n.address_size 64\n.visible .entry f%d() { ret; }\n\0" % i for i in range(8)]
+    with t.Server() as server:
+        with raw.Client(server) as client:
+            client.begin()
+            for i, image in enumerate(images):
+                t.equal(raw.library(client, 1 + i, image)[0], 0, "the result of cuLibraryLoadData")
+        cached = [server.folder / "cache" / "code" / hashlib.sha256(image).hexdigest() for image in images]
+        t.wait_until(lambda: all(one.exists() for one in cached), 20, "the images are in the cache")
+        t.wait_until(lambda: not server.status()["sessions"], 20, "the first session has ended")
+        for one in cached:
+            os.utime(one, (1, 1))
+        with raw.Client(server) as client:
+            client.begin()
+            worker = server.status()["sessions"][0]["worker_pid"]
+            os.kill(server.listener, signal.SIGSTOP)
+            try:
+                for i, image in enumerate(images):
+                    body = struct.pack("<Q", raw.handle("LIBRARY", 1 + i)) + raw.image_ref(image, raw.PTX, 0, 1) + raw.NO_OPTIONS
+                    t.equal(client.call("cuLibraryLoadData", body)[0], 0, "the result of cuLibraryLoadData")
+                client.socket.close()
+                t.wait_until(lambda: t.gone(worker), 20, "the worker has ended")
+            finally:
+                os.kill(server.listener, signal.SIGCONT)
+        t.wait_until(lambda: all(one.stat().st_mtime > 1 for one in cached), 20, "the images count as used")
 
 
 @t.test(trees=C_TREES)

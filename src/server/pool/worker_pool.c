@@ -26,6 +26,7 @@ enum {
     BACKOFF_MAX_S = 60,
     ARRIVE_S = 10,          /* how long a program may take from its grant to its connection */
     DISMISS_S = 5,          /* how long a session may take to end when it is told to */
+    LAST_WORDS_MAX = 512,   /* messages; a socket has no room for more */
     LISTENER_FILES = 65536, /* as packaging/systemd has it */
 };
 
@@ -699,6 +700,17 @@ void tows_worker_pool_lost(struct tows_worker_pool *pool, struct tows_worker *wo
     worker_free(pool, worker);
 }
 
+/* What it said before it ended may still be in the socket: code for the cache, why it did not
+ * start. 1 as tows_worker_pool_hear. */
+static int hear_last_words(struct tows_worker_pool *pool, struct tows_worker *worker)
+{
+    int failed = 0;
+    for (int i = 0; i < LAST_WORDS_MAX && worker->control >= 0 && failed == 0; i++) {
+        failed = tows_worker_pool_hear(pool, worker);
+    }
+    return failed;
+}
+
 int tows_worker_pool_reap(struct tows_worker_pool *pool, char ret_key[TOW_WORKER_KEY_MAX])
 {
     struct tows_ended ended;
@@ -713,11 +725,7 @@ int tows_worker_pool_reap(struct tows_worker_pool *pool, char ret_key[TOW_WORKER
             tows_cache_writer_reaped(&pool->writer, ended.pid);
             continue;
         }
-        int failed = 0;
-        if (worker->state == TOW_WORKER_STARTING && worker->control >= 0) {
-            /* Its last words may still be in the socket. */
-            failed = tows_worker_pool_hear(pool, worker);
-        }
+        int failed = hear_last_words(pool, worker);
         if (!failed && worker->state == TOW_WORKER_STARTING) {
             char sentence[128];
             snprintf(sentence, sizeof sentence,
