@@ -28,31 +28,50 @@ static _Atomic(const struct tow_log_about *) all_about; /* borrowed; NULL: nothi
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 
 /* What others can cause (a client's failing calls, strangers at the door) must not fill a disk: so
- * many lines at once, and one in so much time from then on. */
-#define LINES_AT_ONCE 1000
-#define LINE_NS (100 * TOW_TIME_MS)
-static _Atomic int64_t spent_until; /* each line adds LINE_NS */
+ * many lines at once, and a hundredth of them in a second from then on. */
+static atomic_uint at_once = TOW_LOG_LINES;
+static _Atomic int64_t spent_until; /* each line adds line_ns() */
 static _Atomic uint64_t left_out;   /* lines that were not written */
 
 static _Atomic(void (*)(const char *)) overhears; /* NULL: nobody */
 
 static _Atomic(_Atomic uint32_t *) allowed; /* another process says how many; NULL: this one */
 
+static int64_t line_ns(void)
+{
+    return 100 * TOW_TIME_S / (int64_t)atomic_load(&at_once);
+}
+
+unsigned tow_log_used(void)
+{
+    int64_t each = line_ns(), ahead = atomic_load(&spent_until) - tow_time_now_ns();
+    return ahead > 0 ? (unsigned)((ahead + each - 1) / each) : 0;
+}
+
+/* What was used stays used: else each change would be a new beginning, or the end for long. */
+void tow_log_set_limit(unsigned lines)
+{
+    int64_t used = tow_log_used();
+    atomic_store(&at_once, lines > 0 ? lines : 1);
+    atomic_store(&spent_until, tow_time_now_ns() + used * line_ns());
+}
+
 unsigned tow_log_take(unsigned n)
 {
+    int64_t each = line_ns(), all = (int64_t)atomic_load(&at_once);
     int64_t now = tow_time_now_ns(), spent = atomic_load(&spent_until), from;
     unsigned taken;
     do {
         from = spent > now ? spent : now;
-        int64_t room = (LINES_AT_ONCE * LINE_NS - (from - now)) / LINE_NS;
+        int64_t room = (all * each - (from - now)) / each;
         taken = room < (int64_t)n ? (room > 0 ? (unsigned)room : 0) : n;
-    } while (!atomic_compare_exchange_weak(&spent_until, &spent, from + taken * LINE_NS));
+    } while (!atomic_compare_exchange_weak(&spent_until, &spent, from + taken * each));
     return taken;
 }
 
 void tow_log_give_back(unsigned n)
 {
-    atomic_fetch_sub(&spent_until, n * LINE_NS);
+    atomic_fetch_sub(&spent_until, n * line_ns());
 }
 
 void tow_log_allow(_Atomic uint32_t *lines)

@@ -94,6 +94,13 @@ bool tow_log_goes_to_journal(void);
 /* Lines that would go to stderr go to this descriptor, for a process that gives its stderr away. */
 void tow_log_move(int fd);
 
+/* So many lines are written at once, and a hundredth of them in a second from then on; details and
+ * the audit are not counted. Said before anything else is written. */
+#define TOW_LOG_LINES 1000
+void tow_log_set_limit(unsigned lines);
+/* How many of these were used lately. */
+unsigned tow_log_used(void);
+
 /* For a server of several processes, which have one limit of lines together. Who has the limit
  * takes so many lines from it, at most `n`, and hands them to another process; unused ones come
  * back. */

@@ -5,9 +5,11 @@
 import contextlib
 import os
 import pathlib
+import signal
 import socket
 import struct
 import sys
+import tempfile
 import threading
 import time
 
@@ -305,6 +307,32 @@ def disk_for_code_is_shown():
             t.check(mine["limit"] == 48 * MIB and 80000 <= mine["used"] < MIB, f"what its peer is charged: {mine}")
         t.wait_until(lambda: not server.status()["sessions"], 20, "the session has gone")
         t.check(80000 <= shown() < MIB, f"{shown()} bytes of disk after its session")
+
+
+@t.test()
+def lines_of_the_log_have_a_limit():
+    """A program whose calls fail again and again fills no disk. The limit can be changed while the server runs."""
+    with tempfile.TemporaryDirectory(prefix="towline-") as folder:
+        config = pathlib.Path(folder, "towlined.conf")
+        config.write_text("log-lines = 60\nsession-log-lines = 6\n")
+        with t.Server("--config", str(config)) as server, raw.Client(server).begin() as client:
+            def shown():
+                status = server.status()
+                return status["limits"]["log-lines"], status["sessions"][0]["limits"]["session-log-lines"]
+            t.equal([one["limit"] for one in shown()], [60, 6], "the limits")
+            for i in range(100):
+                raw.library(client, 1 + i, b".version 7.0\n.target sm_50\nmistake_%d\0" % i)
+            all_lines, mine = shown()
+            told = server.log().count("mistake_")
+            t.check(1 <= told <= 30, f"{told} lines of the log about 100 mistakes")
+            t.check(told <= all_lines["used"] <= 60 and 1 <= mine["used"] <= 6, f"log-lines {all_lines}, session-log-lines {mine}")
+            config.write_text("log-lines = 9000\nsession-log-lines = 500\n")
+            server.process.send_signal(signal.SIGHUP)
+            t.wait_until(lambda: shown()[1] == {"used": 0, "limit": 500}, 20, "the worker may write more")
+            for i in range(100):
+                raw.library(client, 201 + i, b".version 7.0\n.target sm_50\nerror_%d\0" % i)
+            t.wait_until(lambda: server.log().count("error_") == 100, 20, "the log has a line about each further mistake")
+            t.check("lines were left out here: too many at once" in server.log(), "nothing says that lines are missing")
 
 
 @t.test()

@@ -73,6 +73,30 @@ static void a_flood_of_lines_is_cut(void **state)
     free(text);
 }
 
+/* The first of all: nothing was written yet. */
+static void their_number_is_a_setting(void **state)
+{
+    size_t size, lines = 0;
+    tow_log_set_limit(20); /* one in five seconds */
+    for (int i = 0; i < 50; i++) {
+        tow_log(TOW_AREA_SERVER, TOW_LOG_WARN, "line %d", i);
+    }
+    char *text = written(&size);
+    for (size_t i = 0; i < size; i++) {
+        lines += text[i] == '\n';
+    }
+    free(text);
+    assert_in_range(lines, 18, 40); /* between them is told what was left out */
+    assert_in_range(tow_log_used(), 19, 20);
+    assert_in_range(tow_log_take(30), 0, 1);
+    tow_log_set_limit(TOW_LOG_LINES); /* what was used is used, and what is new is there at once */
+    assert_in_range(tow_log_used(), 18, 21);
+    assert_in_range(tow_log_take(2000), 975, 982);
+    tow_log_give_back(980);
+    tow_log(TOW_AREA_SERVER, TOW_LOG_WARN, "this tells what was left out");
+    free(written(&size));
+}
+
 static void lines_are_shared_out(void **state)
 {
     size_t size;
@@ -323,6 +347,7 @@ static void a_journal_is_recognised(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(their_number_is_a_setting),
         cmocka_unit_test(stamps_are_rfc_3339),
         cmocka_unit_test(a_line_says_when_and_whose),
         cmocka_unit_test(json_has_one_object_a_line),

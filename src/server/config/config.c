@@ -13,6 +13,7 @@
 
 #include "base/buf.h"
 #include "base/file.h"
+#include "base/log.h"
 #include "base/size.h"
 #include "transport/lanes.h"
 
@@ -155,6 +156,11 @@ static const struct option_entry entries[] = {
      "Disk for code that clients sent, so that it travels once (4G; 0: none)."},
     {"code-cache-per-peer", 0, KIND_SIZE, 0, AT(code_cache_per_peer), UINT64_C(1) << 44, "SIZE",
      "What one peer's code may take of it (three quarters of code-cache)."},
+    {"log-lines", 0, KIND_WEIGHT, 0, AT(log_lines), 1000000, "N",
+     "Lines that the log takes at once, and a hundredth of them in a second from then on (1000).\n"
+     "What is left out is counted. The audit and details are not limited."},
+    {"session-log-lines", 0, KIND_WEIGHT, 0, AT(session_log_lines), 1000000, "N",
+     "Of these, what the worker of one program may write at once (50)."},
     {"cache-dir", 0, KIND_TEXT, FOR_WORKER, AT(cache_dir), 0, "FOLDER",
      "Where (/var/cache/towline as root, otherwise ~/.cache/towline)."},
     {"socket-mode", 0, KIND_MODE, 0, AT(socket_mode), 0777, "MODE",
@@ -320,6 +326,8 @@ void tows_config_defaults(struct tows_config *config)
     config->tenant_users = (struct tows_config_range){0x70000000, 1000000};
     config->heartbeat = 20;
     config->reconnect = 60;
+    config->log_lines = TOW_LOG_LINES;
+    config->session_log_lines = 50;
     config->watchdog = 20;
     config->linger = 10;
     config->socket_mode = geteuid() == 0 ? 0666 : 0600;

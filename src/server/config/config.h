@@ -89,6 +89,8 @@ struct tows_config {
     uint64_t lanes;           /* further connections that a session may have for bulk data */
     uint64_t code_cache;      /* bytes; 0: none is kept */
     uint64_t code_cache_per_peer; /* that one tenant is charged for */
+    uint64_t log_lines;           /* at once, see base/log.h */
+    uint64_t session_log_lines;   /* that the worker of one may write at once */
     char cache_dir[TOW_CONFIG_TEXT_MAX];
     uint64_t socket_mode;
     char allow_users[TOW_CONFIG_WORDS_MAX]; /* words with commas; "": no list */

@@ -65,4 +65,5 @@ void tows_logging_apply(const struct tows_config *config)
     if (tow_log_parse_format(config->log_format, &format) == 0) {
         tow_log_set_format(format);
     }
+    tow_log_set_limit((unsigned)config->log_lines);
 }

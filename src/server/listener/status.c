@@ -138,6 +138,8 @@ static void write_session(struct tow_json *json, const struct tows_worker *worke
     write_limit(json, "session-idle", tows_usage_idle(worker), limits->session_idle);
     write_limit(json, "session-threads", stats->threads, config->session_threads);
     write_limit(json, "session-descriptors", worker->usage.descriptors, files);
+    uint64_t lines = stats->lines, most = config->session_log_lines;
+    write_limit(json, "session-log-lines", lines < most ? most - lines : 0, most);
     tow_json_end(json);
     tow_json_end(json);
 }
@@ -223,6 +225,7 @@ static void write_limits(struct tow_json *json, const struct tows_status_source 
         json, "code-cache-per-peer",
         tows_cache_writer_used_by(&source->pool->writer, tows_who_text(&source->who, tenant)),
         config->code_cache_per_peer);
+    write_limit(json, "log-lines", tow_log_used(), config->log_lines);
     write_limit(json, "connections-per-second", source->rate, config->connections_per_second);
     write_limit(json, "memory", tows_usage_memory(source->pool, NULL), config->memory);
     write_limit(json, "threads", tows_usage_threads(source->pool), config->threads);

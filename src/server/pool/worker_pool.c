@@ -49,26 +49,34 @@ void tows_worker_pool_init(struct tows_worker_pool *pool, const struct tows_conf
     tows_export_registry_init(&pool->exports);
 }
 
-/* Lines of the log: many while few were written, so that whoever has much to say can, and a few
- * when a flood has used them up. */
-enum { LINES_MANY = 50, LINES_FEW = 4 };
+static unsigned lines_lesser(uint64_t a, uint64_t b)
+{
+    return (unsigned)(a < b ? a : b);
+}
+
+/* Lines of the log: `session-log-lines` while few were written, so that whoever has much to say
+ * can, and a few when a flood has used them up. */
+enum { LINES_FEW = 4 };
 
 /* How many more a worker gets that has so many. */
-static unsigned take_lines(uint32_t has)
+static unsigned take_lines(const struct tows_config *config, uint32_t has)
 {
-    if (has >= LINES_MANY / 2) {
+    uint64_t many = config->session_log_lines;
+    if (has >= (many + 1) / 2) {
         return 0;
     }
-    unsigned spare = tow_log_take(10 * LINES_MANY);
-    unsigned few = has >= LINES_FEW ? 0 : spare < LINES_FEW ? spare : LINES_FEW;
-    unsigned given = spare == 10 * LINES_MANY ? LINES_MANY : few;
+    unsigned plenty = lines_lesser(10 * many, (config->log_lines + 1) / 2);
+    unsigned spare = tow_log_take(plenty), few = lines_lesser(many, LINES_FEW);
+    unsigned given = spare == plenty ? lines_lesser(many, plenty)
+                     : has >= few    ? 0
+                                     : lines_lesser(spare, few);
     tow_log_give_back(spare - given);
     return given;
 }
 
-static void give_lines(struct tows_worker *worker)
+static void give_lines(const struct tows_config *config, struct tows_worker *worker)
 {
-    unsigned given = take_lines(atomic_load(&worker->stats->lines));
+    unsigned given = take_lines(config, atomic_load(&worker->stats->lines));
     worker->lines += given;
     atomic_fetch_add(&worker->stats->lines, given);
 }
@@ -76,7 +84,7 @@ static void give_lines(struct tows_worker *worker)
 void tows_worker_pool_give_lines(struct tows_worker_pool *pool)
 {
     for (struct tows_worker *worker = pool->workers; worker != NULL; worker = worker->next) {
-        give_lines(worker);
+        give_lines(pool->config, worker);
     }
 }
 
@@ -115,7 +123,7 @@ int tows_worker_pool_start(struct tows_worker_pool *pool, const char *key,
         return -ENOMEM;
     }
     struct tows_shared shared;
-    unsigned lines = take_lines(0);
+    unsigned lines = take_lines(pool->config, 0);
     int error =
         tows_starter_start(&pool->starter, key, lines, &shared, &worker->number, &worker->pid);
     if (error < 0) {
