@@ -194,9 +194,10 @@ def a_percentage_holds_beside_others_who_get_the_rest():
 
 @t.test(120, alone=True)
 def a_higher_priority_goes_first():
-    with configured(CLASSES % ("priority = high", "priority = low")) as server, busy(server, kind="tcp"), busy(server):
+    """The higher one ends first: the other would not for long."""
+    with configured(CLASSES % ("priority = high", "priority = low")) as server, busy(server), busy(server, kind="tcp"):
         t.wait_until(lambda: all(one["turns"]["had_s"] + one["turns"]["waited_s"] > 0 for one in server.status()["sessions"]), 30, "both are there")
-        high, low = parts(Looked(server).until(3).had())
+        low, high = parts(Looked(server).until(3).had())
         t.check(high > 0.85 and low > 0, f"the higher one got {high:.1%}, the lower one {low:.1%}")
 
 
