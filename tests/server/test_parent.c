@@ -341,9 +341,10 @@ static void only_its_own_processes_are_touched(void **state)
 /* A process that waits, with that user (0: ours); its parent has ended, or is this process. */
 static pid_t make_process(uint32_t user, bool orphan)
 {
-    int said[2];
+    int said[2], alive[2]; /* an orphan waits for this process's end */
     pid_t pid = 0, child;
     assert_int_equal(pipe2(said, O_CLOEXEC), 0);
+    assert_int_equal(pipe2(alive, O_CLOEXEC), 0);
     child = fork();
     assert_true(child >= 0);
     if (child == 0) {
@@ -357,10 +358,8 @@ static pid_t make_process(uint32_t user, bool orphan)
         }
         pid = user == 0 || setresuid(user, user, user) == 0 ? getpid() : -1;
         prctl(PR_SET_PDEATHSIG, orphan ? 0 : SIGKILL);
-        if (write(said[1], &pid, sizeof pid) == sizeof pid) {
-            pause();
-        }
-        _exit(0);
+        close(alive[1]);
+        _exit(write(said[1], &pid, sizeof pid) == sizeof pid ? (int)read(alive[0], &pid, 1) : 1);
     }
     if (orphan) {
         assert_int_equal(waitpid(child, NULL, 0), child);
@@ -368,6 +367,7 @@ static pid_t make_process(uint32_t user, bool orphan)
     assert_int_equal(read(said[0], &pid, sizeof pid), sizeof pid);
     close(said[0]);
     close(said[1]);
+    close(alive[0]); /* its other end stays open to this process's end */
     return pid;
 }
 
@@ -398,6 +398,15 @@ static void only_orphans_of_tenants_are_taken_over(void **state)
     assert_int_equal(tows_machine_born(orphan, &msg.number), 0);
     struct tows_parent_news news = ask_with(&msg, NULL, 0, fds);
     assert_int_equal(news.error, 0);
+    assert_int_equal(ask(TOW_PARENT_TAKE, msg.number, (uint32_t)orphan), -EEXIST);
+    /* The settings may allow fewer by now: they come on top. */
+    parent.workers_most = 1;
+    const pid_t second = make_process(user, true);
+    struct tows_parent_news worker;
+    assert_int_equal(tows_machine_born(second, &born), 0);
+    assert_int_equal(ask(TOW_PARENT_TAKE, born, (uint32_t)second), 0);
+    assert_int_equal(start("", &worker), 0);
+    assert_int_equal(start("", &worker), -EAGAIN);
     assert_int_equal(ask(TOW_PARENT_SIGNAL, news.number, SIGKILL), 0);
     wait_for_end(news.number, orphan);
     kill(ours, SIGKILL);

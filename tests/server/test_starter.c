@@ -10,11 +10,13 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "server/pool/machine.h"
 #include "server/pool/starter.h"
 #include "server/session/session.h"
 #include "server/worker/worker_msg.h"
@@ -174,6 +176,35 @@ static void only_two_signals_are_sent(void **state)
     assert_int_equal(wait_for_end().number, number);
 }
 
+/* One that is no child here may have the number that a child was given since; a child plays both.
+ */
+static void one_that_was_taken_is_told_from_a_child(void **state)
+{
+    uint64_t taken = 0, adopted = 0, born = 0;
+    (void)state;
+    pid_t child = fork();
+    if (child == 0) {
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
+        pause();
+        _exit(0);
+    }
+    assert_true(child > 0);
+    assert_int_equal(tows_machine_born(child, &born), 0);
+    assert_int_equal(tows_starter_take(&starter, child, born + 1, &taken), -ESRCH);
+    assert_int_equal(tows_starter_take(&starter, child, born, &taken), 0);
+    assert_int_equal(tows_starter_take(&starter, child, born, &adopted), -EEXIST);
+    assert_int_equal(tows_starter_adopt(&starter, child, &adopted), 0);
+    assert_int_equal(kill(child, SIGKILL), 0);
+    struct tows_ended ended = wait_for_end();
+    assert_true(ended.unknown);
+    assert_int_equal(ended.number, taken);
+    ended = wait_for_end();
+    assert_false(ended.unknown);
+    assert_int_equal(ended.number, adopted);
+    assert_int_equal(starter.count, 0);
+    assert_int_equal(starter.taken, 0);
+}
+
 /* As a worker: says what it has, and waits for its end. */
 static int be_worker(int argc, char **argv)
 {
@@ -201,6 +232,7 @@ int main(int argc, char **argv)
         cmocka_unit_test_setup_teardown(two_workers_never_have_one_number, setup, teardown),
         cmocka_unit_test_setup_teardown(others_are_not_touched, setup, teardown),
         cmocka_unit_test_setup_teardown(only_two_signals_are_sent, setup, teardown),
+        cmocka_unit_test_setup_teardown(one_that_was_taken_is_told_from_a_child, setup, teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

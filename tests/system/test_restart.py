@@ -12,6 +12,7 @@ import socket
 import struct
 import subprocess
 import sys
+import threading
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "lib"))
 import cutter  # noqa: E402
@@ -270,6 +271,105 @@ def a_stranger_does_not_take_its_place():
         server.start()
         t.equal(list(server.sessions()), [number], "sessions")
         finish(process, "the program")
+
+
+class Holder(cutter.Cutter):
+    """Holds connections that come with a grant back until it is told to let them go."""
+
+    def __init__(self, port):
+        super().__init__(port, scheme="tls")
+        self.held, self.go = threading.Event(), threading.Event()
+
+    def _carry(self, client, server):
+        if cutter.kind_of(client.recv(1 << 12, socket.MSG_PEEK)) == "granted":
+            self.held.set()
+            self.go.wait(60)
+        super()._carry(client, server)
+
+
+@t.test(60)
+def no_number_is_used_twice():
+    """Over tls a session has its number before it is served: others may have come and gone meanwhile."""
+    t.need_tls()
+    with TlsServer() as server, Holder(server.port("tls")) as holder:
+        done = t.run([t.TOWLINE, "trust", holder.address], env=t.clean_environment(**server.settings))
+        t.equal(done.returncode, 0, f"towline trust: {done.stderr}")
+        with subprocess.Popen([t.build_c(ROUNDS, ["-lcuda"])], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                              env=t.clean_environment(TOWLINE_SERVER=holder.address, LD_LIBRARY_PATH=str(t.LIBCUDA.parent),
+                                                      **server.settings)) as process:
+            t.check(holder.held.wait(20 * t.SLOW), "the program has its grant")
+            with running(server, "unix") as other:
+                last = max(server.sessions())
+                holder.go.set()
+                t.equal(process.stdout.readline(), "ready\n", "what the program over tls says")
+                finish(other, "the program that came and went")
+            t.equal(min(server.sessions()), last - 1, "the number of the session over tls")
+            server.kill()
+            server.start()
+            with running(server, "unix"):
+                t.equal(max(server.sessions()), last + 1, "the number of the next session")
+            finish(process, "the program over tls")
+
+
+@t.test(60)
+def a_server_that_can_start_no_worker_keeps_what_it_found():
+    with Server() as server, running(server, "unix") as process:
+        before = server.sessions()
+        server.kill()
+        good = server.flags
+        server.flags = [flag.replace("--device=soft", "--device=/nowhere/libcuda.so.1") for flag in good]
+        server.start()
+        t.wait_until(lambda: server.log().count("a worker could not start") > 1, 20, "it tries again")
+        t.equal(set(server.sessions()), set(before), "sessions of the new server")
+        server.kill()
+        server.flags = good
+        server.start()
+        t.equal(set(server.sessions()), set(before), "sessions of the one after it")
+        finish(process, "the program")
+
+
+def order(server, what, number):
+    return t.run([t.TOWLINE, what, "-s", server.address(), str(number)], 60)
+
+
+@t.test(60)
+def a_suspended_session_stays_suspended():
+    with Server() as server, running(server, "tcp", "8") as process:
+        number, = server.sessions()
+        done = order(server, "suspend", number)
+        t.equal(done.returncode, 0, f"towline suspend: {done.stderr}")
+        before = server.sessions()[number]
+        server.kill()
+        server.start()
+        after = server.sessions()[number]
+        for key in ("state", "suspended_by"):
+            t.equal(after[key], before[key], key)
+        t.check(after["state"] == "suspended" and "towline suspend" in after["suspended_by"], f"{after}")
+        done = order(server, "resume", number)
+        t.equal(done.returncode, 0, f"towline resume: {done.stderr}")
+        finish(process, "the program")
+
+
+@t.test(60)
+def one_that_is_ended_before_its_worker_has_answered_is_told_why():
+    with Server() as server, running(server, "unix") as process:
+        number, = server.sessions()
+        worker = server.sessions()[number]["worker_pid"]
+        os.kill(worker, signal.SIGSTOP)
+        try:
+            server.kill()
+            server.start()
+            done = order(server, "suspend", number)
+            t.check(done.returncode != 0 and "has not answered this server yet" in done.stderr, f"towline suspend: {done}")
+            done = order(server, "end", number)
+            t.equal(done.returncode, 0, f"towline end: {done.stderr}")
+        finally:
+            os.kill(worker, signal.SIGCONT)
+        process.wait(timeout=60 * t.SLOW)
+        said = process.stderr.read()
+        t.check("towline end" in said, f"what the program's user reads: {said}")
+        t.wait_until(lambda: not server.sessions(), 20, "the session has ended")
+        t.check("is killed" not in server.log(), "its worker ends by itself")
 
 
 @t.test(60)

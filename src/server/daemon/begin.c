@@ -166,6 +166,9 @@ int tows_begin_main(const struct tows_config *config, int argc, char **argv)
     } else {
         /* Before anybody is heard: what they have counts. */
         server.login.changed = tows_fetch_sessions(&server.pool) > 0;
+        if (server.login.changed) {
+            tows_systemd_notify("READY=1\nSTATUS=Serves sessions of the server before on");
+        }
         tows_usage_allow_threads(&server.pool);
         tows_listener_run(&server);
     }

@@ -215,7 +215,8 @@ static int parent_allow_start(struct tows_parent *parent, bool shaker)
         parent->starts = starts > TOW_PARENT_STARTS_MAX ? TOW_PARENT_STARTS_MAX : (unsigned)starts;
         parent->starts_ns = now_ns;
     }
-    bool full = shaker ? shakers >= TOW_PARENT_SHAKERS_MAX : all - shakers >= parent->workers_most;
+    unsigned own = all - shakers - parent->starter.taken; /* which come on top */
+    bool full = shaker ? shakers >= TOW_PARENT_SHAKERS_MAX : own >= parent->workers_most;
     if (parent->starts == 0 || full || all >= TOW_PARENT_ENDED_MAX) {
         return -EAGAIN;
     }
@@ -366,10 +367,11 @@ static int answer_take(struct tows_parent *parent, const struct tows_parent_msg 
     if (parent->config.restart_dir[0] == '\0' || msg->value == 0 || msg->value > INT_MAX) {
         return -EPERM;
     }
-    int error = parent_allow_start(parent, false);
-    return error < 0 ? error
-                     : tows_starter_take(&parent->starter, (pid_t)msg->value, msg->number,
-                                         &answer->number);
+    /* There are no more of them than there are, whatever the settings say by now. */
+    if (parent->starter.count + parent->ended_count >= TOW_PARENT_ENDED_MAX) {
+        return -EAGAIN;
+    }
+    return tows_starter_take(&parent->starter, (pid_t)msg->value, msg->number, &answer->number);
 }
 
 static int answer_notify(const struct tows_parent_msg *msg)

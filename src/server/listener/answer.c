@@ -117,7 +117,9 @@ static int order_begin(struct tows_server *server, struct tows_pending_conn *con
     int error = -EALREADY;
     snprintf(by, sizeof by, "%s asked for it (towline %s)", tows_who_text(&conn->who, text),
              order_name(conn));
-    if (tows_suspend_moves(worker)) {
+    if (worker->join_ns != 0) {
+        refuse_order(conn, "its worker has not answered this server yet; try again");
+    } else if (tows_suspend_moves(worker)) {
         refuse_order(conn, "it is being suspended or resumed just now; try again");
     } else if (out == away) {
         refuse_order(conn, out ? "it is suspended already" : "it is not suspended");
@@ -128,7 +130,9 @@ static int order_begin(struct tows_server *server, struct tows_pending_conn *con
     } else {
         error =
             out ? tows_suspend_begin(worker, by, limit_ms(conn)) : tows_suspend_return(worker, by);
-        if (error < 0) {
+        if (error == 0) {
+            tows_meeting_renew(&server->pool, worker); /* it says who asked */
+        } else {
             refuse_order(conn, error == -EPIPE ? "it is about to end"
                                                : "its worker takes no orders just now; try again");
         }

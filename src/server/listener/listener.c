@@ -153,7 +153,8 @@ static void listener_announce(struct tows_server *server)
 static void worker_failed(struct tows_server *server, const char *key)
 {
     tows_balance_refuse(server, key);
-    if (server->pool.opened) {
+    /* Sessions of the server before need no other worker. */
+    if (server->pool.opened || tows_worker_pool_count(&server->pool, TOW_WORKER_BUSY, NULL) > 0) {
         tow_log(TOW_AREA_SERVER, TOW_LOG_WARN, "a worker could not start: %s",
                 server->pool.failure);
         return;

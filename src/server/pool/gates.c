@@ -21,7 +21,7 @@ enum { GPUS = TOW_STATS_GPUS_MAX };
 
 static bool takes_turns(const struct tows_worker *worker)
 {
-    return worker->state == TOW_WORKER_BUSY && worker->limits.turns;
+    return worker->state == TOW_WORKER_BUSY && worker->join_ns == 0 && worker->limits.turns;
 }
 
 static struct tows_worker *next_of(struct tows_worker *worker)

@@ -226,15 +226,22 @@ static int make_place(const struct tows_meeting *meeting, uint64_t session)
     return fd;
 }
 
+/* Those over tls are numbered long before they are served. */
+void tows_meeting_number(struct tows_meeting *meeting, uint64_t session)
+{
+    const uint64_t next = session + 1;
+    if (meeting->folder >= 0 && pwrite(meeting->lock, &next, sizeof next, 0) == sizeof next) {
+        meeting->next = next;
+    }
+}
+
 int tows_meeting_begin(struct tows_worker_pool *pool, struct tows_worker *worker)
 {
     struct tows_meeting *meeting = &pool->meeting;
-    const uint64_t next = worker->session + 1;
     if (meeting->folder < 0) {
         return -1;
     }
-    /* First its number: no other session ever gets it. */
-    int error = pwrite(meeting->lock, &next, sizeof next, 0) == sizeof next ? 0 : -EIO;
+    int error = worker->session < meeting->next ? 0 : -EIO; /* its number is not written down */
     int fd = error < 0 ? error : make_place(meeting, worker->session);
     error = fd < 0 ? fd : record_session(meeting, worker);
     if (error < 0 && !meeting->failed) {
@@ -317,6 +324,12 @@ void tows_meeting_hear(struct tows_worker_pool *pool, struct tows_worker *worker
     worker->client = fds[1];
     fds[1] = -1;
     take_phase(worker, msg->line);
+    if (worker->end_ns != 0) {
+        /* It was told to end before it could be told so. */
+        snprintf(stats->farewell, sizeof stats->farewell, "%s", worker->why);
+        shutdown(worker->control, SHUT_WR);
+        return;
+    }
     tows_gates_begin(pool, worker);
     tow_log(TOW_AREA_SERVER, TOW_LOG_INFO, "session %" PRIu64 " goes on: %s, worker %d",
             worker->session, worker->peer, (int)worker->pid);

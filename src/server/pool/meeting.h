@@ -26,9 +26,10 @@ struct tows_worker_msg;
 struct tows_worker_pool;
 
 struct tows_meeting {
-    int folder;  /* owned; -1: there is none, and sessions end with this server */
-    int lock;    /* owned: the file, which holds the number of the next session as well */
-    bool failed; /* the log has said that a session cannot be kept */
+    int folder;    /* owned; -1: there is none, and sessions end with this server */
+    int lock;      /* owned: the file, which holds the number of the next session as well */
+    uint64_t next; /* that number */
+    bool failed;   /* the log has said that a session cannot be kept */
 };
 
 /* A file of it. The first five never change, so that every version can read them. */
@@ -68,6 +69,8 @@ void tows_meeting_close(struct tows_meeting *meeting);
 void tows_meeting_hear(struct tows_worker_pool *pool, struct tows_worker *worker,
                        const struct tows_worker_msg *msg, int fds[2]);
 
+/* The next session has this number: no other one ever gets it, also of the next server. */
+void tows_meeting_number(struct tows_meeting *meeting, uint64_t session);
 /* A session, all of whose facts are known, is about to be given to its worker. The socket, which is
  * the caller's; -1: it ends with this server. */
 int tows_meeting_begin(struct tows_worker_pool *pool, struct tows_worker *worker);

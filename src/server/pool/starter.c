@@ -404,10 +404,23 @@ static int watch_process(struct tows_starter *starter, int process)
                : 0;
 }
 
+/* Each once: who asks may be in a stranger's hands. */
+static bool has_taken(const struct tows_starter *starter, pid_t pid)
+{
+    const struct tows_started *started = starter->started;
+    while (started != NULL && (started->process < 0 || started->pid != pid)) {
+        started = started->next;
+    }
+    return started != NULL;
+}
+
 int tows_starter_take(struct tows_starter *starter, pid_t pid, uint64_t born, uint64_t *ret_number)
 {
     if (starter->line != NULL) {
         return ask_to_take(starter, pid, born, ret_number);
+    }
+    if (has_taken(starter, pid)) {
+        return -EEXIST;
     }
     int process = find_process(starter, pid, born);
     int error = process < 0 ? process : watch_process(starter, process);
@@ -551,7 +564,9 @@ int tows_starter_reap(struct tows_starter *starter, struct tows_ended *ret_ended
         return 0;
     }
     struct tows_started **at = &starter->started;
-    while (*at != NULL && (*at)->pid != ended.pid) {
+    /* The number of one that is no child may be a child's by now. */
+    while (*at != NULL &&
+           (other != NULL ? *at != other : (*at)->process >= 0 || (*at)->pid != ended.pid)) {
         at = &(*at)->next;
     }
     struct tows_started *gone = *at;

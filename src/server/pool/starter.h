@@ -65,7 +65,7 @@ int tows_starter_web(struct tows_starter *starter, int *ret_control, uint64_t *r
 int tows_starter_adopt(struct tows_starter *starter, pid_t pid, uint64_t *ret_number);
 
 /* A process that another server has started, and that began then (machine.h): it is one of these
- * from now on. -ESRCH: it has ended; -EPERM: it may not be taken. */
+ * from now on. -ESRCH: it has ended; -EPERM: it may not be taken; -EEXIST: it was. */
 int tows_starter_take(struct tows_starter *starter, pid_t pid, uint64_t born, uint64_t *ret_number);
 
 /* SIGKILL or SIGCONT, for a process that was started here and has not been reaped. */

@@ -282,11 +282,12 @@ static uint64_t pool_memory(const struct tows_worker_pool *pool, const struct to
 }
 
 /* The next session is its, if it can be told so. */
-static void pool_prepare(const struct tows_worker_pool *pool, struct tows_worker *worker,
+static void pool_prepare(struct tows_worker_pool *pool, struct tows_worker *worker,
                          const char *peer, const struct tows_who *who,
                          const struct tows_who *origin)
 {
     worker->session = pool->next_session;
+    tows_meeting_number(&pool->meeting, worker->session);
     worker->who = *who;
     worker->origin = *origin;
     worker->began_ns = tow_time_real_ns();
@@ -791,6 +792,9 @@ static void pool_dismiss(struct tows_worker_pool *pool, struct tows_worker *work
     struct tow_log_about about = tows_worker_about(worker, tenant);
     tow_log_about(TOW_AREA_SERVER, level, &about, "session %llu (%s) is ended: %s",
                   (unsigned long long)worker->session, worker->peer, why);
+    if (worker->join_ns != 0 && worker->control >= 0) {
+        return; /* it hears this when it has said where (tows_meeting_hear) */
+    }
     /* It hears this whatever it is doing, and lets go of its further connections. */
     if (worker->control < 0 || shutdown(worker->control, SHUT_WR) != 0) {
         tows_starter_signal(&pool->starter, worker->number, SIGKILL);

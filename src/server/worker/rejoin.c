@@ -98,9 +98,14 @@ static bool is_the_server(int fd)
 static int tell_here(void)
 {
     struct tows_worker_msg msg = {.what = TOW_WORKER_MSG_HERE, .session = setup.session};
-    int fds[2] = {setup.stats_fd, atomic_load(&client)};
+    /* Ours until it is sent: another thread may have a newer one, and closes what it finds. */
+    int fds[2] = {setup.stats_fd, atomic_exchange(&client, -1)}, none = -1;
     msg.line = setup.phase();
-    return tow_fds_send(setup.control, &msg, sizeof msg, fds, fds[1] >= 0 ? 2 : 1);
+    int error = tow_fds_send(setup.control, &msg, sizeof msg, fds, fds[1] >= 0 ? 2 : 1);
+    if (fds[1] >= 0 && !atomic_compare_exchange_strong(&client, &none, fds[1])) {
+        close(fds[1]);
+    }
+    return error;
 }
 
 /* 0: it is the session's listener now. -ECANCELED: the session is to end. Else it is none. */
