@@ -240,7 +240,8 @@ unsigned tows_fetch_sessions(struct tows_worker_pool *pool)
         found++;
     }
     if (found > 0) {
-        tow_log(TOW_AREA_SERVER, TOW_LOG_INFO, "serves %u sessions of the server before on", found);
+        tow_log(TOW_AREA_SERVER, TOW_LOG_INFO, "serves %u session%s of the server before on", found,
+                found == 1 ? "" : "s");
     }
     return found;
 }
