@@ -79,6 +79,8 @@ struct tow_backend_timeline_ops {
     const char *(*name)(uint32_t number);
 };
 
+enum tow_backend_session { TOW_BACKEND_BEGINS, TOW_BACKEND_LEFT, TOW_BACKEND_LOST };
+
 struct tow_backend {
     const char *name; /* "cuda" or "soft" */
     struct tow_driver driver;
@@ -100,6 +102,8 @@ struct tow_backend {
     unsigned (*show_used)(_Atomic uint64_t *used, unsigned count);
     /* NULL, or: GPU time that this process has had so far, in ns. Waits for nobody. */
     uint64_t (*gpu_time)(void);
+    /* NULL, or: a session begins, or has ended: the program has left by itself, or is lost. */
+    void (*session)(enum tow_backend_session what);
     /* NULL for a backend that needs none; else the server sets it before the first session, or
      * leaves it NULL where nobody keeps anything: then memory is not shared. */
     const struct tow_backend_exchange_ops **exchange;
@@ -131,6 +135,9 @@ struct tow_soft_options {
      * of one client (several servers) must not overlap. */
     uint64_t address_base;
 };
+/* For `towline check`, before it is opened, and before there are walls: findings go to a pipe.
+ * `order` is "TOOL:PATH". -Exxx with a sentence. */
+int tow_backend_soft_check(const char *order, char *why, size_t why_size);
 int tow_backend_soft_open(const struct tow_soft_options *options, struct tow_backend *ret_backend,
                           char *why, size_t why_size);
 

@@ -36,6 +36,7 @@ struct tow_command {
 };
 
 extern const struct tow_command tow_command_run;
+extern const struct tow_command tow_command_check;
 extern const struct tow_command tow_command_devices;
 extern const struct tow_command tow_command_status;
 extern const struct tow_command tow_command_top;

@@ -123,10 +123,29 @@ enum tow_ptx_fault_kind {
     TOW_PTX_FAULT_STOPPED,     /* `stop` was set */
     TOW_PTX_FAULT_UNDEFINED,   /* a call of a function that no text defines */
     TOW_PTX_FAULT_MEMORY,      /* the host ran out of memory for the launch itself */
+    TOW_PTX_FAULT_OVERDUE,     /* a checked launch did not end after a fault */
+};
+/* What a thread was about, as far as a fault has to do with it. */
+enum tow_ptx_deed {
+    TOW_PTX_DEED_OTHER,
+    TOW_PTX_DEED_READ,
+    TOW_PTX_DEED_WRITE,
+};
+enum tow_ptx_place {
+    TOW_PTX_PLACE_OTHER,
+    TOW_PTX_PLACE_GLOBAL, /* or by a generic address */
+    TOW_PTX_PLACE_SHARED,
+    TOW_PTX_PLACE_LOCAL,
 };
 struct tow_ptx_fault {
     enum tow_ptx_fault_kind kind;
-    const char *kernel; /* borrowed from the module */
+    const char *kernel;   /* borrowed from the module, as the two names below */
+    const char *function; /* whose instruction it is; NULL: not known */
+    const char *file;     /* source file that .loc names; NULL: none */
+    unsigned file_line;
+    enum tow_ptx_deed deed;
+    enum tow_ptx_place place;
+    uint64_t bytes, room; /* of the access; of the block's shared, the thread's local memory */
     uint32_t block[3], thread[3];
     unsigned line; /* line in the PTX text */
     uint64_t address;
@@ -170,6 +189,11 @@ struct tow_ptx_launch {
     uint32_t grid_id;
     uint32_t stack_bytes; /* of a thread, for calls and alloca; 0: the default of the machine */
     uint32_t sm_count;    /* for %nsmid and for spreading blocks over %smid */
+    /* Not NULL: the launch is checked. It is told of every fault of every thread, one at a time. A
+     * load or store that is a fault ends its thread only, and the others go on for 10 s more at
+     * most. Shared memory ends with its last byte. The launch ends well but for other faults. */
+    void (*found)(void *user, const struct tow_ptx_fault *fault);
+    void *found_user;
 };
 
 /* Runs a grid to its end on up to `threads` host threads, the caller one of them. 0, or -EIO with

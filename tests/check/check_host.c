@@ -5,9 +5,11 @@
  *
  * `// host:` lines are done in order: alloc, pool, pinned or managed NAME BYTES, free NAME,
  * set NAME BYTE COUNT, upload NAME BYTES, copy TO FROM BYTES, launch KERNEL BLOCKS THREADS
- * SHARED NAME..., sync. A call that fails is told on stdout and the next is done, as a program does
- * that does not look. It is linked to libcuda, so it runs here as under NVIDIA's compute-sanitizer.
+ * SHARED NAME..., sync, die. A call that fails is told on stdout and the next is done, as a program
+ * does that does not look. It is linked to libcuda, so it runs here as under NVIDIA's
+ * compute-sanitizer.
  */
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -108,6 +110,10 @@ static CUresult step(char *line)
     }
     if (strcmp(what, "sync") == 0) {
         return cuCtxSynchronize();
+    }
+    if (strcmp(what, "die") == 0) {
+        fflush(stdout);
+        raise(SIGKILL);
     }
     int i = index_of(strtok_r(NULL, " ", &rest));
     const char *second = strtok_r(NULL, " ", &rest), *third = strtok_r(NULL, " ", &rest);

@@ -4,9 +4,11 @@
 
 import importlib.machinery
 import importlib.util
+import json
 import pathlib
 import sys
 import tempfile
+import time
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "lib"))
 import towtest as t  # noqa: E402
@@ -85,6 +87,106 @@ def the_comparison_with_nvidias_tool_counts_what_it_says():
         t.equal((done.returncode, lines[-1]), (1, "1 planted mistakes not found, 4 clean programs accused"), done.stderr)
         t.equal(len(lines), 1 + 40 + 4 * len(programs("clean")), "lines of the table")
         t.check("| memcheck | misaligned | misaligned:20 | 2 | Invalid write of size 4 at x.cu:20 | 20 |" in lines, done.stdout)
+
+
+def check(*words, program=(), env=None):
+    """`towline check` of these words: the process, and the findings of its --json."""
+    with tempfile.TemporaryDirectory(prefix="tow") as folder:
+        report = pathlib.Path(folder) / "report.json"
+        done = t.run([t.TOWLINE, "check", "--json", report, *words, "--", *program], 60, env=env or t.clean_environment())
+        return done, json.loads(report.read_text()) if report.exists() else None
+
+
+def matches(finding, wanted):
+    """Whether a finding is the one that a program's header wants."""
+    for key, value in wanted.items():
+        got = finding.get(key)
+        got = ",".join(map(str, got)) if isinstance(got, list) else str(got)
+        if got != value:
+            return False
+    return True
+
+
+def find_planted(tool, *flags):
+    for path in programs(tool):
+        wanted = compare.planted(path)
+        done, report = check(*flags, program=[HOST, path])
+        t.equal(len(report["findings"]), len(wanted), f"findings in {path.name}: {done.stderr}")
+        for finding, want in zip(report["findings"], wanted):
+            t.check(matches(finding, want), f"{path.name}: found {finding}, planted {want}")
+        t.equal((report["tool"], report["found"], report["exit_code"]), (tool, len(wanted), done.returncode if report["exit_code"] else 0),
+                f"the sums of {path.name}")
+        t.equal(done.returncode, 1, f"the exit code of {path.name}")
+
+
+@t.test(120, trees=("plain", "asan", "tsan"), matrix="one like the other")
+def memcheck_finds_what_is_planted():
+    find_planted("memcheck", "--leak-check")
+
+
+@t.test(120, trees=("plain", "asan"), matrix="one like the other")
+def programs_without_a_mistake_are_not_accused():
+    for path in programs("clean"):
+        done, report = check("--leak-check", program=[HOST, path])
+        t.equal((done.returncode, done.stdout, done.stderr), (0, "", "towline check: no mistake was found\n"), f"how {path.name} ends")
+        t.equal((report["findings"], report["exit_code"], report["program"]), ([], 0, [str(HOST), str(path)]), f"the report of {path.name}")
+
+
+@t.test(60, trees=("plain", "asan"))
+def a_finding_says_what_where_who_and_whose_memory():
+    done, report = check(program=[HOST, HERE / "memcheck" / "write_past_the_end.ptx"])
+    t.equal(done.stderr, "towline check: kernel k writes 4 bytes out of bounds\n"
+                         "    at write_past_the_end.cu:20, line 26 of the PTX\n"
+                         "    block (0,0,0), thread (64,0,0)\n"
+                         "    address 0x210000000100, right behind the 256 bytes at 0x210000000000 that cuMemAlloc made (allocation 1)\n"
+                         "towline check: 1 mistake was found\n", "what it says")
+    t.equal(done.stdout, "sync: CUDA_ERROR_LAUNCH_FAILED\nunload: CUDA_ERROR_LAUNCH_FAILED\n", "what the program sees")
+    done, report = check(program=[HOST, HERE / "memcheck" / "use_after_free.ptx"])
+    t.check(", and 31 more\n" in done.stderr and "(allocation 1, freed since)" in done.stderr, done.stderr)
+    t.equal(report["findings"][0]["threads"], 32, "how many threads")
+
+
+@t.test(60)
+def exit_codes_and_patterns_are_as_written():
+    bad = [HOST, HERE / "memcheck" / "misaligned.ptx"]
+    t.equal(check("--error-exitcode", "42", program=bad)[0].returncode, 42, "the exit code that was asked for")
+    t.equal(check("--error-exitcode=0", program=bad)[0].returncode, 0, "the same, 0")
+    t.equal(check("--error-exitcode=42", program=["sh", "-c", "exit 7"])[0].returncode, 7, "the program's exit code")
+    done, report = check("--suppress", "memcheck:misaligned:k:misaligned.cu:20", program=bad)
+    t.equal((done.stderr, report["suppressed"], report["findings"]), ("towline check: no mistake was found, 1 suppressed\n", 1, []), "suppressed")
+    done, report = check("--suppress=memcheck:*:other:*", "--suppress=initcheck:*", program=bad)
+    t.equal((report["suppressed"], report["found"]), (0, 1), "patterns that do not fit")
+    # Without --leak-check nobody is told of leaks.
+    t.equal(check(program=[HOST, HERE / "memcheck" / "leak.ptx"])[0].returncode, 0, "a leak that nobody asked for")
+    t.equal(check(program=["sh", "-c", "kill -9 $$"])[0].returncode, 128 + 9, "the exit code of a program that was killed")
+    for words, sentence in ((["--tool", "racecheck"], "there is no tool racecheck; there is memcheck"), (["--error-exitcode", "x"], "--error-exitcode=x is no exit code"),
+                            ([], "say which program")):
+        done = t.run([t.TOWLINE, "check", *words, *(["--", "true"] if words else [])])
+        t.check(done.returncode == 2 and sentence in done.stderr, f"{words}: {done.returncode} {done.stderr}")
+    t.equal(t.run([t.TOWLINE, "check", "--", "/nonexistent"]).returncode, 127, "the exit code of no program")
+
+
+@t.test(60)
+def a_server_for_others_does_not_check():
+    with tempfile.TemporaryDirectory(prefix="tow") as folder:
+        done = t.run([t.TOWLINED, "-l", f"{folder}/sock", "--device", "soft", "--soft-check", f"memcheck:{folder}/pipe"])
+        t.check(done.returncode != 0 and "--soft-check is for the private server of `towline check`" in done.stderr, done.stderr)
+
+
+@t.test(60)
+def who_is_killed_leaves_nothing_behind():
+    """The program dies in the middle of a session: the sum comes at once, and no folder stays."""
+    with tempfile.TemporaryDirectory(prefix="tow") as folder:
+        text = (HERE / "memcheck" / "misaligned.ptx").read_text().replace("// host: sync\n", "// host: sync\n// host: die\n")
+        program = pathlib.Path(folder) / "killed.ptx"
+        program.write_text(text)
+        env = {**t.clean_environment(), "XDG_RUNTIME_DIR": folder}
+        began = time.monotonic()
+        done, report = check(program=[HOST, program], env=env)
+        program.unlink()
+        t.equal((done.returncode, report["found"]), (128 + 9, 1), done.stderr)
+        t.check(time.monotonic() - began < 15, "it waited for who was killed")
+        t.wait_until(lambda: not list(pathlib.Path(folder).iterdir()), 5, "folders stay behind")
 
 
 if __name__ == "__main__":

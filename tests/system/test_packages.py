@@ -163,9 +163,11 @@ def completions_know_values_and_where_the_program_begins():
         ("run", "-s", "gpuhost", "./program", "-d", ""): ["!command 4"],
         ("doctor", "-s", "gpuhost", "--", ""): ["!command 5"],
         ("doctor", "-"): ["--json", "--server", "-s"],
+        ("check", "--json", ""): ["!files"],
+        ("check", "--leak-check", "--", ""): ["!command 4"],
         ("bench", "--plot", ""): ["!files"],
         ("version", ""): ["--json"],
-        ("help", "ver"): ["run", "devices", "status", "top", "doctor", "usage", "end", "suspend", "resume", "trust", "cdi", "bench", "stats", "version", "help"],
+        ("help", "ver"): ["run", "devices", "status", "top", "check", "doctor", "usage", "end", "suspend", "resume", "trust", "cdi", "bench", "stats", "version", "help"],
         ("there-is-none", ""): [],
     }.items():
         t.equal(offered(t.TOWLINE, *words), wanted, f"after {words}")

@@ -108,6 +108,9 @@ CUresult towc_cuMemFree_v2(CUdeviceptr dptr)
     if (found && region.variable) {
         return CUDA_ERROR_INVALID_VALUE;
     }
+    if (!found) {
+        return towc_send_cuMemFree_v2(dptr); /* a mistake, which `towline check` tells */
+    }
     if (!towc_region_remove(dptr, kinds, &region)) {
         return CUDA_ERROR_INVALID_VALUE;
     }

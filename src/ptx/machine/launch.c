@@ -12,13 +12,15 @@
 #include <string.h>
 #include <time.h>
 
+#include "base/clock.h"
 #include "base/mutex.h"
 #include "ptx/machine/machine.h"
 #include "ptx/machine/pool.h"
 
-#define RESIDENT_MAX 64u       /* blocks of one host thread that are there just in case */
-#define SHARED_UNIT 128u       /* a block has whole units, as on hardware */
-#define ROUNDS_BEFORE_NEXT 64u /* slices of a block before another one joins it */
+#define RESIDENT_MAX 64u           /* blocks of one host thread that are there just in case */
+#define SHARED_UNIT 128u           /* a block has whole units, as on hardware */
+#define FOUND_NS (10 * TOW_TIME_S) /* what threads may wait for that have ended by a fault */
+#define ROUNDS_BEFORE_NEXT 64u     /* slices of a block before another one joins it */
 
 struct tow_ptx_slot {
     struct tow_ptx_block *blocks; /* owned, `count`; more than one for a cluster */
@@ -32,7 +34,8 @@ struct tow_ptx_job {
     struct tow_ptx_fault *fault; /* guarded by `lock` */
     struct tow_mutex lock;
     atomic_bool failed;
-    _Atomic uint64_t next; /* cluster (or block) to start next */
+    _Atomic int64_t deadline; /* of a checked launch with a fault; 0 without */
+    _Atomic uint64_t next;    /* cluster (or block) to start next */
     uint64_t total;
     uint32_t cluster_blocks, cluster_grid[3];
     unsigned threads;
@@ -47,33 +50,129 @@ static struct {
     struct tow_ptx_runner *runners;
 } idle = {.lock = TOW_MUTEX(PTX_IDLE)};
 
+/* Where in the source it is: the last .loc in front of the instruction. */
+static void fault_source(struct tow_ptx_fault *fault, const struct tow_ptx_func *func)
+{
+    uint32_t low = 0, high = func->loc_count;
+    fault->function = func->name;
+    while (low < high) {
+        uint32_t middle = (low + high) / 2;
+        if (func->locs[middle].ptx_line <= fault->line) {
+            low = middle + 1;
+        } else {
+            high = middle;
+        }
+    }
+    if (low == 0) {
+        return;
+    }
+    const struct tow_ptx_loc *loc = &func->locs[low - 1];
+    for (const struct tow_ptx_file *file = func->source->files; file; file = file->next) {
+        if (file->number == loc->file) {
+            fault->file = file->name;
+            fault->file_line = loc->line;
+            return;
+        }
+    }
+}
+
+static void fault_fill(struct tow_ptx_warp *w, const struct tow_ptx_op *o, unsigned lane,
+                       struct tow_ptx_fault *fault)
+{
+    const uint32_t *rows = (const uint32_t *)w->sregs;
+    fault->kernel = w->runner->job->launch->kernel->info.name;
+    memcpy(fault->block, w->block->id, sizeof fault->block);
+    for (unsigned i = 0; i < 3; i++) {
+        fault->thread[i] = rows[i * LANES + lane];
+    }
+    fault->line = o ? o->line : 0;
+    if (o && w->groups_used && w->groups[w->current].frame) {
+        fault_source(fault, w->groups[w->current].frame->func);
+    }
+}
+
+/* Records it, or tells it: true when its lane alone ends. */
+static bool fault_record(struct tow_ptx_warp *w, const struct tow_ptx_fault *fault, bool again)
+{
+    struct tow_ptx_job *job = w->runner->job;
+    tow_mutex_lock(&job->lock);
+    if (job->launch->found && !atomic_load(&job->failed)) {
+        job->launch->found(job->launch->found_user, fault);
+        if (!atomic_load(&job->deadline)) {
+            atomic_store(&job->deadline, tow_time_now_ns() + FOUND_NS);
+        }
+    } else {
+        again = false;
+    }
+    if (!again && !atomic_load(&job->failed)) {
+        *job->fault = *fault;
+        atomic_store(&job->failed, true);
+    }
+    tow_mutex_unlock(&job->lock);
+    w->runner->failed |= !again;
+    return again;
+}
+
 const struct tow_ptx_op *tow_ptx_fault(struct tow_ptx_warp *w, const struct tow_ptx_op *o,
                                        enum tow_ptx_fault_kind kind, unsigned lane,
                                        uint64_t address, const char *format, ...)
 {
-    struct tow_ptx_job *job = w->runner->job;
-    w->runner->failed = true;
-    tow_mutex_lock(&job->lock);
-    if (!atomic_load(&job->failed)) {
-        struct tow_ptx_fault *fault = job->fault;
-        memset(fault, 0, sizeof *fault);
-        fault->kind = kind;
-        fault->kernel = job->launch->kernel->info.name;
-        memcpy(fault->block, w->block->id, sizeof fault->block);
-        const uint32_t *rows = (const uint32_t *)w->sregs;
-        for (unsigned i = 0; i < 3; i++) {
-            fault->thread[i] = rows[i * LANES + lane];
-        }
-        fault->line = o ? o->line : 0;
-        fault->address = address;
-        va_list args;
-        va_start(args, format);
-        vsnprintf(fault->message, sizeof fault->message, format, args);
-        va_end(args);
-        atomic_store(&job->failed, true);
-    }
-    tow_mutex_unlock(&job->lock);
+    struct tow_ptx_fault fault = {.kind = kind, .address = address};
+    va_list args;
+    va_start(args, format);
+    vsnprintf(fault.message, sizeof fault.message, format, args);
+    va_end(args);
+    fault_fill(w, o, lane, &fault);
+    fault_record(w, &fault, false);
     return HALT;
+}
+
+void tow_ptx_fault_at(struct tow_ptx_warp *w, const struct tow_ptx_op *o,
+                      enum tow_ptx_fault_kind kind, unsigned lane, uint64_t address,
+                      const struct tow_ptx_deed_of *deed, const char *format, ...)
+{
+    struct tow_ptx_fault fault = {.kind = kind,
+                                  .address = address,
+                                  .deed = deed->deed,
+                                  .place = deed->place,
+                                  .bytes = deed->bytes,
+                                  .room = deed->place == TOW_PTX_PLACE_SHARED
+                                              ? w->block->shared_bytes
+                                          : deed->place == TOW_PTX_PLACE_LOCAL ? w->local_stride
+                                                                               : 0};
+    va_list args;
+    va_start(args, format);
+    vsnprintf(fault.message, sizeof fault.message, format, args);
+    va_end(args);
+    fault_fill(w, o, lane, &fault);
+    /* Only what the group is at can be begun again. */
+    struct tow_ptx_group *group = &w->groups[w->current];
+    const struct tow_ptx_func *func = group->frame->func;
+    bool own = o >= func->code && o < func->code + func->op_count;
+    if (fault_record(w, &fault, deed->again && own)) {
+        group->pc = o;
+        w->wrong |= 1u << lane;
+        w->yielded = true; /* so that tow_ptx_warp_run looks */
+    }
+}
+
+bool tow_ptx_overdue(struct tow_ptx_warp *w)
+{
+    struct tow_ptx_job *job = w->runner->job;
+    if (!job->launch->found) {
+        return false;
+    }
+    int64_t deadline = atomic_load(&job->deadline);
+    if (!deadline || tow_time_now_ns() < deadline) {
+        return false;
+    }
+    struct tow_ptx_fault fault = {.kind = TOW_PTX_FAULT_OVERDUE,
+                                  .kernel = job->launch->kernel->info.name};
+    snprintf(fault.message, sizeof fault.message,
+             "the threads that are left still ran %d s after the first had ended by its mistake",
+             (int)(FOUND_NS / TOW_TIME_S));
+    fault_record(w, &fault, false);
+    return true;
 }
 
 /* ---- slots ---- */
@@ -669,7 +768,8 @@ int tow_ptx_run(const struct tow_ptx_launch *launch, unsigned threads,
     job.block_threads = (uint32_t)block_threads;
     job.warps = (job.block_threads + LANES - 1) / LANES;
     shared = launch->dynamic_shared ? shared : kernel->info.static_shared;
-    job.shared_bytes = (uint32_t)(shared + SHARED_UNIT - 1) & ~(SHARED_UNIT - 1);
+    uint32_t unit = launch->found ? 1 : SHARED_UNIT;
+    job.shared_bytes = (uint32_t)(shared + unit - 1) & ~(unit - 1);
     uint64_t stack = launch->stack_bytes ? launch->stack_bytes : STACK_DEFAULT;
     stack = !kernel->uses_stack ? 0 : stack > LOCAL_MAX ? LOCAL_MAX : (stack + 15) & ~15ull;
     job.local_stride = kernel->own_local + (uint32_t)stack;

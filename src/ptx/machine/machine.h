@@ -158,6 +158,7 @@ struct tow_ptx_warp {
     uint32_t index;
     uint8_t *ptr[LANES];      /* scratch: host addresses of the current access */
     uint32_t cluster_arrived; /* lanes that wait for the current phase of the cluster barrier */
+    uint32_t wrong;           /* lanes of a checked launch that end here, see tow_ptx_end_wrong */
     uint8_t sregs[WROW_COUNT * 128] __attribute__((aligned(128)));
 };
 
@@ -272,6 +273,23 @@ const struct tow_ptx_op *tow_ptx_fault(struct tow_ptx_warp *w, const struct tow_
                                        enum tow_ptx_fault_kind kind, unsigned lane,
                                        uint64_t address, const char *format, ...)
     __attribute__((format(printf, 6, 7)));
+
+/* The same for an access. `again`: nothing was done yet, so that the instruction may be begun again
+ * without this lane, if the launch is checked. */
+struct tow_ptx_deed_of {
+    enum tow_ptx_deed deed;
+    enum tow_ptx_place place;
+    uint64_t bytes;
+    bool again;
+};
+void tow_ptx_fault_at(struct tow_ptx_warp *w, const struct tow_ptx_op *o,
+                      enum tow_ptx_fault_kind kind, unsigned lane, uint64_t address,
+                      const struct tow_ptx_deed_of *deed, const char *format, ...)
+    __attribute__((format(printf, 7, 8)));
+/* Ends the lanes of `wrong`; their group begins the instruction again. */
+void tow_ptx_end_wrong(struct tow_ptx_warp *w);
+/* Whether a checked launch with a fault has had the time that it is given. */
+bool tow_ptx_overdue(struct tow_ptx_warp *w);
 
 /* ---- memory (memory.c) ---- */
 

@@ -74,20 +74,28 @@ static inline bool all_inside(struct tow_ptx_warp *w, const uint64_t *a, uint64_
     return !bad && !(bits & (bytes - 1));
 }
 
-static bool memory_misaligned(struct tow_ptx_warp *w, const struct tow_ptx_op *o, unsigned lane,
-                              uint64_t address, uint64_t bytes)
+static enum tow_ptx_deed deed_of(enum tow_ptx_access access)
 {
-    tow_ptx_fault(w, o, TOW_PTX_FAULT_MISALIGNED, lane, address,
-                  "access of %llu bytes at the misaligned address 0x%llx",
-                  (unsigned long long)bytes, (unsigned long long)address);
+    return access == ACCESS_READ ? TOW_PTX_DEED_READ : TOW_PTX_DEED_WRITE;
+}
+
+static bool memory_misaligned(struct tow_ptx_warp *w, const struct tow_ptx_op *o, unsigned lane,
+                              uint64_t address, uint64_t bytes, enum tow_ptx_place place,
+                              enum tow_ptx_access access)
+{
+    const struct tow_ptx_deed_of deed = {deed_of(access), place, bytes, true};
+    tow_ptx_fault_at(w, o, TOW_PTX_FAULT_MISALIGNED, lane, address, &deed,
+                     "access of %llu bytes at the misaligned address 0x%llx",
+                     (unsigned long long)bytes, (unsigned long long)address);
     return false;
 }
 
 /* Global memory, one lane; uses and refreshes the instruction's range. */
 static uint8_t *global_lane(struct tow_ptx_warp *w, const struct tow_ptx_op *o,
                             struct tow_ptx_range *range, unsigned lane, uint64_t p, uint64_t bytes,
-                            enum tow_ptx_access access)
+                            enum tow_ptx_access access, bool again)
 {
+    const struct tow_ptx_deed_of deed = {deed_of(access), TOW_PTX_PLACE_GLOBAL, bytes, again};
     struct tow_ptx_range found;
     if (p >= range->low && p < range->high && bytes <= range->high - p &&
         (access == ACCESS_READ || range->writable)) {
@@ -105,9 +113,9 @@ static uint8_t *global_lane(struct tow_ptx_warp *w, const struct tow_ptx_op *o,
     }
     if (w->launch->env->find(w->launch->env_user, p, &found) && p >= found.low && p < found.high) {
         if (access == ACCESS_WRITE && !found.writable) {
-            tow_ptx_fault(w, o, TOW_PTX_FAULT_ADDRESS, lane, p,
-                          "write of %llu bytes to read-only memory at 0x%llx",
-                          (unsigned long long)bytes, (unsigned long long)p);
+            tow_ptx_fault_at(w, o, TOW_PTX_FAULT_ADDRESS, lane, p, &deed,
+                             "write of %llu bytes to read-only memory at 0x%llx",
+                             (unsigned long long)bytes, (unsigned long long)p);
             return NULL;
         }
         if (bytes <= found.high - p) {
@@ -115,10 +123,10 @@ static uint8_t *global_lane(struct tow_ptx_warp *w, const struct tow_ptx_op *o,
             return (uint8_t *)(uintptr_t)p;
         }
     }
-    tow_ptx_fault(w, o, TOW_PTX_FAULT_ADDRESS, lane, p,
-                  "%s of %llu bytes at 0x%llx, which is in no live allocation",
-                  access == ACCESS_READ ? "read" : "write", (unsigned long long)bytes,
-                  (unsigned long long)p);
+    tow_ptx_fault_at(w, o, TOW_PTX_FAULT_ADDRESS, lane, p, &deed,
+                     "%s of %llu bytes at 0x%llx, which is in no live allocation",
+                     access == ACCESS_READ ? "read" : "write", (unsigned long long)bytes,
+                     (unsigned long long)p);
     return NULL;
 }
 
@@ -136,9 +144,9 @@ TOW_HOT bool tow_ptx_at_global(struct tow_ptx_warp *w, const struct tow_ptx_op *
     {
         uint64_t p = a[l] + offset;
         if (p & (bytes - 1)) {
-            return memory_misaligned(w, o, l, p, bytes);
+            return memory_misaligned(w, o, l, p, bytes, TOW_PTX_PLACE_GLOBAL, access);
         }
-        if (!(w->ptr[l] = global_lane(w, o, range, l, p, bytes, access))) {
+        if (!(w->ptr[l] = global_lane(w, o, range, l, p, bytes, access, true))) {
             return false;
         }
     }
@@ -163,15 +171,16 @@ uint8_t *tow_ptx_shared_at(struct tow_ptx_warp *w, uint32_t address, uint64_t by
 }
 
 static bool shared_lane(struct tow_ptx_warp *w, const struct tow_ptx_op *o, unsigned lane,
-                        uint64_t p, uint32_t bytes)
+                        uint64_t p, uint32_t bytes, enum tow_ptx_access access)
 {
     if (p & (bytes - 1)) {
-        return memory_misaligned(w, o, lane, p, bytes);
+        return memory_misaligned(w, o, lane, p, bytes, TOW_PTX_PLACE_SHARED, access);
     }
     if (p >> 32 || !(w->ptr[lane] = tow_ptx_shared_at(w, (uint32_t)p, bytes))) {
-        tow_ptx_fault(w, o, TOW_PTX_FAULT_ADDRESS, lane, p,
-                      "access of %u bytes at shared address 0x%llx; the block has %u bytes", bytes,
-                      (unsigned long long)p, w->block->shared_bytes);
+        const struct tow_ptx_deed_of deed = {deed_of(access), TOW_PTX_PLACE_SHARED, bytes, true};
+        tow_ptx_fault_at(w, o, TOW_PTX_FAULT_ADDRESS, lane, p, &deed,
+                         "access of %u bytes at shared address 0x%llx; the block has %u bytes",
+                         bytes, (unsigned long long)p, w->block->shared_bytes);
         return false;
     }
     return true;
@@ -207,7 +216,7 @@ TOW_HOT bool tow_ptx_at_shared32(struct tow_ptx_warp *w, const struct tow_ptx_op
     }
     FOR_LANES(l, w->exec)
     {
-        if (!shared_lane(w, o, l, (uint32_t)(a[l] + offset), bytes)) {
+        if (!shared_lane(w, o, l, (uint32_t)(a[l] + offset), bytes, access)) {
             return false;
         }
     }
@@ -226,7 +235,7 @@ TOW_HOT bool tow_ptx_at_shared64(struct tow_ptx_warp *w, const struct tow_ptx_op
     }
     FOR_LANES(l, w->exec)
     {
-        if (!shared_lane(w, o, l, a[l] + offset, bytes)) {
+        if (!shared_lane(w, o, l, a[l] + offset, bytes, access)) {
             return false;
         }
     }
@@ -234,15 +243,16 @@ TOW_HOT bool tow_ptx_at_shared64(struct tow_ptx_warp *w, const struct tow_ptx_op
 }
 
 static bool local_lane(struct tow_ptx_warp *w, const struct tow_ptx_op *o, unsigned lane,
-                       uint64_t p, uint64_t bytes)
+                       uint64_t p, uint64_t bytes, enum tow_ptx_access access)
 {
     if (p & (bytes - 1)) {
-        return memory_misaligned(w, o, lane, p, bytes);
+        return memory_misaligned(w, o, lane, p, bytes, TOW_PTX_PLACE_LOCAL, access);
     }
     if (p > w->local_stride || bytes > w->local_stride - p) {
-        tow_ptx_fault(w, o, TOW_PTX_FAULT_ADDRESS, lane, p,
-                      "access of %llu bytes at local address 0x%llx; a thread has %u bytes",
-                      (unsigned long long)bytes, (unsigned long long)p, w->local_stride);
+        const struct tow_ptx_deed_of deed = {deed_of(access), TOW_PTX_PLACE_LOCAL, bytes, true};
+        tow_ptx_fault_at(w, o, TOW_PTX_FAULT_ADDRESS, lane, p, &deed,
+                         "access of %llu bytes at local address 0x%llx; a thread has %u bytes",
+                         (unsigned long long)bytes, (unsigned long long)p, w->local_stride);
         return false;
     }
     w->ptr[lane] = w->local + (uint64_t)lane * w->local_stride + p;
@@ -256,7 +266,7 @@ bool tow_ptx_at_local32(struct tow_ptx_warp *w, const struct tow_ptx_op *o, uint
     const uint32_t *a = tow_ptx_row(w, o->a);
     FOR_LANES(l, w->exec)
     {
-        if (!local_lane(w, o, l, (uint32_t)(a[l] + (uint32_t)o->imm), bytes)) {
+        if (!local_lane(w, o, l, (uint32_t)(a[l] + (uint32_t)o->imm), bytes, access)) {
             return false;
         }
     }
@@ -270,7 +280,7 @@ bool tow_ptx_at_local64(struct tow_ptx_warp *w, const struct tow_ptx_op *o, uint
     const uint64_t *a = tow_ptx_row(w, o->a);
     FOR_LANES(l, w->exec)
     {
-        if (!local_lane(w, o, l, a[l] + (uint64_t)o->imm, bytes)) {
+        if (!local_lane(w, o, l, a[l] + (uint64_t)o->imm, bytes, access)) {
             return false;
         }
     }
@@ -297,16 +307,16 @@ TOW_HOT bool tow_ptx_at_generic(struct tow_ptx_warp *w, const struct tow_ptx_op 
     {
         uint64_t p = a[l] + offset;
         if (p - WINDOW_SHARED < WINDOW_SHARED_BYTES) {
-            if (!shared_lane(w, o, l, p - WINDOW_SHARED, bytes)) {
+            if (!shared_lane(w, o, l, p - WINDOW_SHARED, bytes, access)) {
                 return false;
             }
         } else if (p - WINDOW_LOCAL < WINDOW_LOCAL_BYTES) {
-            if (!local_lane(w, o, l, p - WINDOW_LOCAL, bytes)) {
+            if (!local_lane(w, o, l, p - WINDOW_LOCAL, bytes, access)) {
                 return false;
             }
         } else if (p & (bytes - 1)) {
-            return memory_misaligned(w, o, l, p, bytes);
-        } else if (!(w->ptr[l] = global_lane(w, o, range, l, p, bytes, access))) {
+            return memory_misaligned(w, o, l, p, bytes, TOW_PTX_PLACE_GLOBAL, access);
+        } else if (!(w->ptr[l] = global_lane(w, o, range, l, p, bytes, access, true))) {
             return false;
         }
     }
@@ -319,24 +329,29 @@ uint8_t *tow_ptx_at_lane(struct tow_ptx_warp *w, const struct tow_ptx_op *o, uns
     if (address - WINDOW_SHARED < WINDOW_SHARED_BYTES) {
         uint8_t *at = tow_ptx_shared_at(w, (uint32_t)(address - WINDOW_SHARED), bytes);
         if (!at) {
-            tow_ptx_fault(w, o, TOW_PTX_FAULT_ADDRESS, lane, address - WINDOW_SHARED,
-                          "access of %llu bytes at shared address 0x%llx; the block has %u bytes",
-                          (unsigned long long)bytes, (unsigned long long)(address - WINDOW_SHARED),
-                          w->block->shared_bytes);
+            const struct tow_ptx_deed_of deed = {deed_of(access), TOW_PTX_PLACE_SHARED, bytes,
+                                                 false};
+            tow_ptx_fault_at(w, o, TOW_PTX_FAULT_ADDRESS, lane, address - WINDOW_SHARED, &deed,
+                             "access of %llu bytes at shared address 0x%llx; the block has %u "
+                             "bytes",
+                             (unsigned long long)bytes,
+                             (unsigned long long)(address - WINDOW_SHARED), w->block->shared_bytes);
         }
         return at;
     }
     if (address - WINDOW_LOCAL < WINDOW_LOCAL_BYTES) {
         uint64_t at = address - WINDOW_LOCAL;
         if (at > w->local_stride || bytes > w->local_stride - at) {
-            tow_ptx_fault(w, o, TOW_PTX_FAULT_ADDRESS, lane, at,
-                          "access of %llu bytes at local address 0x%llx; a thread has %u bytes",
-                          (unsigned long long)bytes, (unsigned long long)at, w->local_stride);
+            const struct tow_ptx_deed_of deed = {deed_of(access), TOW_PTX_PLACE_LOCAL, bytes,
+                                                 false};
+            tow_ptx_fault_at(w, o, TOW_PTX_FAULT_ADDRESS, lane, at, &deed,
+                             "access of %llu bytes at local address 0x%llx; a thread has %u bytes",
+                             (unsigned long long)bytes, (unsigned long long)at, w->local_stride);
             return NULL;
         }
         return w->local + (uint64_t)lane * w->local_stride + at;
     }
-    return global_lane(w, o, tow_ptx_range_of(w, o), lane, address, bytes, access);
+    return global_lane(w, o, tow_ptx_range_of(w, o), lane, address, bytes, access, false);
 }
 
 uint8_t *tow_ptx_probe(struct tow_ptx_warp *w, unsigned lane, uint64_t address, uint64_t *ret_bytes)

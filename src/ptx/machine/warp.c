@@ -186,6 +186,14 @@ static bool release_warp_barrier(struct tow_ptx_warp *w)
     return any;
 }
 
+void tow_ptx_end_wrong(struct tow_ptx_warp *w)
+{
+    uint32_t wrong = w->wrong & w->groups[w->current].mask;
+    w->wrong = 0;
+    /* Whose lane was not its own ends as a whole, or it would begin again for ever. */
+    tow_ptx_exit(w, wrong ? wrong : w->groups[w->current].mask);
+}
+
 static bool runs_before(const struct tow_ptx_group *a, const struct tow_ptx_group *b)
 {
     if (a->frame->depth != b->frame->depth) {
@@ -303,6 +311,14 @@ void tow_ptx_warp_run(struct tow_ptx_warp *w)
         if (op != HALT) {
             w->groups[w->current].pc = op;
         } else if (w->yielded) {
+            if (w->wrong) {
+                w->yielded = false;
+                tow_ptx_end_wrong(w);
+                continue;
+            }
+            if (tow_ptx_overdue(w)) {
+                return;
+            }
             warp_rotate(w);
             return;
         }

@@ -197,8 +197,25 @@ struct tow_ptx_insn {
     struct tow_ptx_operand *operands;
 };
 
+/* .file N "NAME" of a text. */
+struct tow_ptx_file {
+    const struct tow_ptx_file *next;
+    const char *name;
+    uint32_t number;
+};
+struct tow_ptx_source {
+    const struct tow_ptx_file *files; /* often behind the functions that name them */
+};
+/* .loc FILE LINE: from this line of the text on. */
+struct tow_ptx_loc {
+    uint32_t ptx_line, file, line;
+};
+
 struct tow_ptx_func {
     const char *name;
+    const struct tow_ptx_source *source; /* of its text; for `locs` */
+    struct tow_ptx_loc *locs;            /* in order; malloc'ed while loc_capacity is not 0 */
+    uint32_t loc_count, loc_capacity;
     const char *text; /* name of the text it is in, or NULL; borrowed while loading */
     bool entry, defined, external, weak, visible, noreturn;
     bool wanted;         /* not defined, but code or a table names it */
@@ -250,10 +267,11 @@ struct tow_ptx_program {
     struct tow_ptx_symbol *undefined; /* scope_next list of extern declarations */
     uint64_t shared_bytes;            /* module-level and function-level .shared, laid out once */
     bool has_dynamic_shared;
-    const char *text; /* name of the text being parsed; borrowed */
-    unsigned target;  /* sm number of the newest text */
-    uint32_t wanted;  /* functions that are named but not defined */
-    uint32_t refused; /* functions with an instruction that we do not run */
+    const char *text;              /* name of the text being parsed; borrowed */
+    struct tow_ptx_source *source; /* of the text being parsed */
+    unsigned target;               /* sm number of the newest text */
+    uint32_t wanted;               /* functions that are named but not defined */
+    uint32_t refused;              /* functions with an instruction that we do not run */
 };
 
 #define PTX_BUCKETS 65536u

@@ -208,6 +208,7 @@ static int function_begin(struct tow_ptx_parser *parser, const struct tow_ptx_li
     func->entry = entry;
     func->name = "?";
     func->text = parser->program->text;
+    func->source = parser->program->source;
     func->max_threads = 1024;
     func->external = linkage->external;
     func->visible = linkage->visible || linkage->weak;
@@ -301,7 +302,7 @@ static int parse_function(struct tow_ptx_parser *parser, const struct tow_ptx_li
     if (!tow_ptx_is_punct(parser, '{')) {
         return tow_ptx_unexpected(parser, "'{' or ';'");
     }
-    if ((error = tow_ptx_parse_body(parser)) == 0) {
+    if ((error = tow_ptx_parse_body(parser)) == 0 && (error = tow_ptx_keep_locs(parser)) == 0) {
         error = tow_ptx_scope_close(parser);
     }
     parser->func = NULL;
@@ -406,12 +407,8 @@ static int parse_module(struct tow_ptx_parser *parser)
             error = skip_section(parser);
         } else if (tow_ptx_is_text(parser, ".pragma")) {
             error = tow_ptx_skip_statement(parser);
-        } else if (tow_ptx_is_text(parser, ".file") || tow_ptx_is_text(parser, ".loc") ||
-                   (tow_ptx_is_punct(parser, '@') && parser->lexer.at < parser->lexer.end &&
-                    *parser->lexer.at == '@')) {
-            /* .file 1 "a.cu"[, time, size] and @@DWARF lines: debugging only */
-            tow_ptx_lexer_skip_line(&parser->lexer);
-            tow_ptx_advance(parser);
+        } else if (tow_ptx_is_debugging(parser)) {
+            error = tow_ptx_parse_debugging(parser);
         } else if (!tow_ptx_accept(parser, ';')) {
             error = tow_ptx_unexpected(parser, "a directive");
         }
@@ -523,8 +520,9 @@ int tow_ptx_parse(struct tow_ptx_program *program, const struct tow_ptx_text *te
     if (!program->globals) {
         program->globals = calloc(PTX_BUCKETS, sizeof *program->globals);
     }
+    program->source = tow_ptx_arena_alloc(program->keep, sizeof *program->source);
     int error = -ENOMEM;
-    if (parser && buckets && program->globals) {
+    if (parser && buckets && program->globals && program->source) {
         parser->program = program;
         parser->diag = diag;
         parser->buckets = buckets;
@@ -548,6 +546,11 @@ void tow_ptx_program_fini(struct tow_ptx_program *program)
     for (uint32_t i = 0; i < program->func_count; i++) {
         free(program->funcs[i]->regs);
         free(program->funcs[i]->insns);
+        if (program->funcs[i]->loc_capacity) { /* reading ended inside the function */
+            free(program->funcs[i]->locs);
+            program->funcs[i]->locs = NULL;
+            program->funcs[i]->loc_count = program->funcs[i]->loc_capacity = 0;
+        }
         program->funcs[i]->regs = NULL;
         program->funcs[i]->insns = NULL;
     }

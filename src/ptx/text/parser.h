@@ -69,5 +69,10 @@ int tow_ptx_parse_constant(struct tow_ptx_parser *parser, int64_t *ret_value);
 
 /* parser_body.c */
 int tow_ptx_parse_body(struct tow_ptx_parser *parser);
+/* A line for debuggers is current; takes it. */
+bool tow_ptx_is_debugging(const struct tow_ptx_parser *parser);
+int tow_ptx_parse_debugging(struct tow_ptx_parser *parser);
+/* At the end of a function. */
+int tow_ptx_keep_locs(struct tow_ptx_parser *parser);
 
 #endif

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define LOCS_FIRST 16u
 #define OPERAND_DEPTH_MAX 4u
 
 static int parse_operand(struct tow_ptx_parser *parser, struct tow_ptx_operand *operand,
@@ -411,6 +412,92 @@ static int parse_label(struct tow_ptx_parser *parser, const char *name, uint32_t
     return error;
 }
 
+/* ---- lines that only debuggers read ----
+ *
+ * Of these .file and .loc, so that a fault can name the source. What is wrong with them is no
+ * reason to refuse a text. */
+
+/* .file 1 "a.cu"[, time, size] */
+static int parse_file(struct tow_ptx_parser *parser, const struct tow_ptx_token *number,
+                      const struct tow_ptx_token *name)
+{
+    struct tow_ptx_source *source = parser->program->source;
+    struct tow_ptx_file *file = tow_ptx_arena_alloc(parser->program->keep, sizeof *file);
+    if (!file ||
+        !(file->name = tow_ptx_copy_name(parser->program->keep, name->text, name->length))) {
+        return tow_ptx_no_memory(parser);
+    }
+    file->number = (uint32_t)number->bits;
+    file->next = source->files;
+    source->files = file;
+    return 0;
+}
+
+/* .loc 1 12 5[, function_name ...] */
+static int parse_loc(struct tow_ptx_parser *parser, const struct tow_ptx_token *file,
+                     const struct tow_ptx_token *line)
+{
+    struct tow_ptx_func *func = parser->func;
+    if (func->loc_count == func->loc_capacity) {
+        uint32_t capacity = func->loc_capacity ? func->loc_capacity * 2 : LOCS_FIRST;
+        struct tow_ptx_loc *more =
+            capacity > PTX_INSNS_MAX ? NULL : realloc(func->locs, capacity * sizeof *more);
+        if (!more) {
+            return tow_ptx_no_memory(parser);
+        }
+        func->locs = more;
+        func->loc_capacity = capacity;
+    }
+    func->locs[func->loc_count++] = (struct tow_ptx_loc){
+        .ptx_line = parser->token.line, .file = (uint32_t)file->bits, .line = (uint32_t)line->bits};
+    return 0;
+}
+
+int tow_ptx_keep_locs(struct tow_ptx_parser *parser)
+{
+    struct tow_ptx_func *func = parser->func;
+    if (!func->loc_count) {
+        return 0;
+    }
+    size_t bytes = func->loc_count * sizeof *func->locs;
+    struct tow_ptx_loc *kept = tow_ptx_arena_alloc(parser->program->keep, bytes);
+    if (!kept) {
+        return tow_ptx_no_memory(parser);
+    }
+    memcpy(kept, func->locs, bytes);
+    free(func->locs);
+    func->locs = kept;
+    func->loc_capacity = 0;
+    return 0;
+}
+
+bool tow_ptx_is_debugging(const struct tow_ptx_parser *parser)
+{
+    return tow_ptx_is_text(parser, ".loc") || tow_ptx_is_text(parser, ".file") ||
+           (tow_ptx_is_punct(parser, '@') && parser->lexer.at < parser->lexer.end &&
+            *parser->lexer.at == '@');
+}
+
+int tow_ptx_parse_debugging(struct tow_ptx_parser *parser)
+{
+    bool loc = tow_ptx_is_text(parser, ".loc"), file = tow_ptx_is_text(parser, ".file");
+    struct tow_ptx_lexer ahead = parser->lexer;
+    struct tow_ptx_token first = {0}, second = {0};
+    int error = 0;
+    if (loc || file) {
+        tow_ptx_lexer_next(&ahead, &first);
+        tow_ptx_lexer_next(&ahead, &second);
+    }
+    if (file && first.kind == TOK_INT && second.kind == TOK_STRING) {
+        error = parse_file(parser, &first, &second);
+    } else if (loc && parser->func && first.kind == TOK_INT && second.kind == TOK_INT) {
+        error = parse_loc(parser, &first, &second);
+    }
+    tow_ptx_lexer_skip_line(&parser->lexer);
+    tow_ptx_advance(parser);
+    return error;
+}
+
 int tow_ptx_parse_body(struct tow_ptx_parser *parser)
 {
     static const struct tow_ptx_linkage none = {0};
@@ -435,11 +522,8 @@ int tow_ptx_parse_body(struct tow_ptx_parser *parser)
             }
         } else if (tow_ptx_is_text(parser, ".reg")) {
             error = tow_ptx_parse_registers(parser);
-        } else if (tow_ptx_is_text(parser, ".loc") || tow_ptx_is_text(parser, ".file") ||
-                   (tow_ptx_is_punct(parser, '@') && parser->lexer.at < parser->lexer.end &&
-                    *parser->lexer.at == '@')) {
-            tow_ptx_lexer_skip_line(&parser->lexer);
-            tow_ptx_advance(parser);
+        } else if (parser->token.kind != TOK_WORD && tow_ptx_is_debugging(parser)) {
+            error = tow_ptx_parse_debugging(parser);
         } else if (tow_ptx_is_text(parser, ".pragma")) {
             error = tow_ptx_skip_statement(parser);
         } else if (tow_ptx_is_text(parser, ".callprototype") ||

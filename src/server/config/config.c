@@ -255,6 +255,7 @@ static const struct option_entry entries[] = {
     {"slot", 0, KIND_COUNT, FLAG_ONLY | NOT_SHOWN, AT(slot), 15, NULL, NULL},
     {"watch-pid", 0, KIND_COUNT, FLAG_ONLY | NOT_SHOWN, AT(watch_pid), INT32_MAX, NULL, NULL},
     {"ready-fd", 0, KIND_COUNT, FLAG_ONLY | NOT_SHOWN, AT(ready_fd), INT32_MAX, NULL, NULL},
+    {"soft-check", 0, KIND_TEXT, FOR_WORKER | FLAG_ONLY | NOT_SHOWN, AT(soft_check), 0, NULL, NULL},
     {"private-dir", 0, KIND_TEXT, FLAG_ONLY | NOT_SHOWN, AT(private_dir), 0, NULL, NULL},
 };
 #define ENTRY_COUNT (sizeof entries / sizeof *entries)
@@ -781,6 +782,13 @@ int tows_config_load(int argc, char **argv, struct tows_config *ret_config, char
         }
     }
     outcome = walk_flags(argc, argv, &config, false, why, why_size);
+    if (outcome == TOW_CONFIG_GO && config.soft_check[0] != '\0' && !config.worker &&
+        config.private_dir[0] == '\0') {
+        return config_complain(
+            why, why_size, -EINVAL,
+            "--soft-check is for the private server of `towline check`; a server "
+            "for others does not check their programs");
+    }
     if (outcome == TOW_CONFIG_GO) {
         memcpy(ret_config, &config,
                offsetof(struct tows_config, classes) + config.class_count * sizeof *config.classes);

@@ -56,12 +56,13 @@ struct tows_config {
     unsigned listen_count;
     char device[TOW_CONFIG_TEXT_MAX]; /* "": the real driver if it works, else the software GPU */
     uint64_t soft_devices;
-    uint64_t soft_memory;     /* bytes; 0: the backend chooses */
-    uint64_t soft_capability; /* 121 = 12.1; 0: the backend chooses */
-    uint64_t soft_threads;    /* 0: all cores */
-    uint64_t soft_fair;       /* 1: peers share the cores, see usage.c */
-    uint64_t soft_strict;     /* 1: waits where NVIDIA's driver may */
-    uint64_t soft_suspend;    /* suspended in front of every such command, for tests; 0: never */
+    uint64_t soft_memory;                 /* bytes; 0: the backend chooses */
+    uint64_t soft_capability;             /* 121 = 12.1; 0: the backend chooses */
+    uint64_t soft_threads;                /* 0: all cores */
+    uint64_t soft_fair;                   /* 1: peers share the cores, see usage.c */
+    uint64_t soft_strict;                 /* 1: waits where NVIDIA's driver may */
+    char soft_check[TOW_CONFIG_TEXT_MAX]; /* "TOOL:PATH" of `towline check`; of a private server */
+    uint64_t soft_suspend; /* suspended in front of every such command, for tests; 0: never */
     uint64_t idle_workers;
     uint64_t max_sessions;
     uint64_t sessions_per_peer;      /* 0: three quarters of them */

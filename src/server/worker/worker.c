@@ -622,8 +622,14 @@ static int worker_serve(const struct tows_config *config, struct tow_backend *ba
         .on_begin = session_begins,
         .exports = &export_ops,
     };
+    if (backend->session != NULL) {
+        backend->session(TOW_BACKEND_BEGINS);
+    }
     error = tows_session_run(line, backend, &options);
     tows_cache_wait();
+    if (backend->session != NULL) {
+        backend->session(error == 0 ? TOW_BACKEND_LEFT : TOW_BACKEND_LOST);
+    }
     if (backend->gpu_time != NULL) {
         atomic_store(&stats->gpu_ns, backend->gpu_time());
     }
@@ -815,6 +821,11 @@ int tows_worker_main(const struct tows_config *config)
     const struct tow_tls_lib *lib;
     if (config->tls) {
         tow_tls_lib(&lib, why, sizeof why); /* where it lies behind the walls it is not found */
+    }
+    if (config->soft_check[0] != '\0' &&
+        tow_backend_soft_check(config->soft_check, why, sizeof why) < 0) {
+        worker_send(TOW_WORKER_MSG_FD, TOW_WORKER_MSG_FAILED, NULL, why, strlen(why));
+        return 1;
     }
     tows_walls_raise(config, code_cache);
     hold_code_cache(config, code_cache, sizeof code_cache);

@@ -9,6 +9,7 @@
 #include "backend/soft/engine/engine.h"
 #include "backend/soft/engine/work.h"
 #include "backend/soft/ground/alloc.h"
+#include "backend/soft/ground/check.h"
 #include "backend/soft/ground/context.h"
 #include "backend/soft/ground/fill.h"
 #include "backend/soft/ground/handle.h"
@@ -138,12 +139,37 @@ static CUresult result_of(enum tow_ptx_fault_kind kind)
         return CUDA_ERROR_HARDWARE_STACK_ERROR;
     case TOW_PTX_FAULT_DEADLOCK:
         return CUDA_ERROR_LAUNCH_TIMEOUT;
+    case TOW_PTX_FAULT_OVERDUE:
+        return CUDA_ERROR_LAUNCH_TIMEOUT;
     case TOW_PTX_FAULT_UNDEFINED:
         return CUDA_ERROR_SHARED_OBJECT_SYMBOL_NOT_FOUND;
     case TOW_PTX_FAULT_MEMORY:
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
     return CUDA_ERROR_LAUNCH_FAILED;
+}
+
+/* What is wrong is told by `towline check`, not by the log. As under NVIDIA's compute-sanitizer the
+ * context gets an error when the kernel has ended. */
+static CUresult run_checked(struct tow_ptx_launch *launch)
+{
+    struct tow_soft_findings *findings = calloc(1, sizeof *findings);
+    struct tow_ptx_fault fault = {0};
+    if (findings == NULL) {
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    launch->found = tow_soft_check_found;
+    launch->found_user = findings;
+    int rc = tow_ptx_run(launch, tow_soft.threads, &fault);
+    bool wrong = findings->count > 0;
+    if (wrong) {
+        tow_soft_check_tell(findings);
+    }
+    free(findings);
+    if (rc != 0 && (!wrong || fault.kind == TOW_PTX_FAULT_ASSERT)) {
+        return result_of(fault.kind);
+    }
+    return wrong ? CUDA_ERROR_LAUNCH_FAILED : CUDA_SUCCESS;
 }
 
 static CUresult kernel_run(struct tow_soft_work *work, struct tow_soft_ctx *ctx)
@@ -166,6 +192,9 @@ static CUresult kernel_run(struct tow_soft_work *work, struct tow_soft_ctx *ctx)
     memcpy(launch.block, kernel->block, sizeof launch.block);
     memcpy(launch.cluster, kernel->cluster, sizeof launch.cluster);
     struct tow_ptx_fault fault = {0};
+    if (tow_soft_checked()) {
+        return run_checked(&launch);
+    }
     int rc = tow_ptx_run(&launch, tow_soft.threads, &fault);
     if (rc == 0) {
         return CUDA_SUCCESS;

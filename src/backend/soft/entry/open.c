@@ -8,6 +8,7 @@
 #include "backend/soft/graph/graph.h"
 #include "backend/soft/ground/alloc.h"
 #include "backend/soft/ground/arena.h"
+#include "backend/soft/ground/check.h"
 #include "backend/soft/ground/fill.h"
 #include "backend/soft/ground/handle.h"
 #include "backend/soft/ground/index.h"
@@ -89,6 +90,7 @@ static void close_all(void)
     tow_soft_handles_fini();
     tow_soft_index_fini();
     tow_soft_arena_close();
+    tow_soft_check_close();
     pthread_cond_destroy(&tow_soft.changed);
     pthread_cond_destroy(&tow_soft.work);
     tow_soft.open = false;
@@ -195,9 +197,15 @@ static void describe_backend(const struct tow_soft_options *options,
     ret_backend->show_used = soft_show_used;
     ret_backend->away = &tow_soft_away_ops;
     ret_backend->gpu_time = tow_soft_engine_time;
+    ret_backend->session = tow_soft_checked() ? tow_soft_check_session : NULL;
     ret_backend->timeline = &tow_soft_span_ops;
     ret_backend->close = soft_close;
     ret_backend->state = &tow_soft;
+}
+
+int tow_backend_soft_check(const char *order, char *why, size_t why_size)
+{
+    return tow_soft_check_open(order, why, why_size);
 }
 
 int tow_backend_soft_open(const struct tow_soft_options *options, struct tow_backend *ret_backend,

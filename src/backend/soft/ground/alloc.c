@@ -2,6 +2,7 @@
 /* Allocations: small ones cut from 2 MiB blocks, large ones with pages of their own. */
 #include "backend/soft/ground/alloc.h"
 #include "backend/soft/ground/arena.h"
+#include "backend/soft/ground/check.h"
 #include "backend/soft/ground/context.h"
 #include "backend/soft/ground/hooks.h"
 #include "backend/soft/ground/index.h"
@@ -15,7 +16,9 @@
 #include "base/log.h"
 #include "base/mutex.h"
 
-#define QUARANTINE 64   /* freed pieces of a block that are not handed out again yet */
+#define QUARANTINE 64  /* freed pieces of a block that are not handed out again yet, */
+#define QUARANTINE_ALL /* and when checking: all that a block can have */                          \
+    (TOW_SOFT_BLOCK / TOW_SOFT_UNIT)
 #define HOST_UNIT 65536 /* page-locked memory shares no page with anything else */
 
 struct tow_soft_block {
@@ -24,8 +27,8 @@ struct tow_soft_block {
     bool counted; /* holds device memory, which is limited */
     struct tow_soft_space space;
     unsigned live;
-    struct tow_soft_hole quarantine[QUARANTINE];
-    unsigned quarantine_next;
+    unsigned quarantine_next, quarantine_room;
+    struct tow_soft_hole quarantine[]; /* `quarantine_room` */
 };
 
 struct tow_soft_retired {
@@ -130,8 +133,10 @@ static struct tow_soft_block *alloc_make(struct tow_soft_device *device, uint64_
         return block;
     }
     bool flushed = false;
-    for (struct tow_soft_block *b = device->blocks; b != NULL; b = b->next) {
-        for (unsigned i = 0; i < QUARANTINE; i++) {
+    /* When checking, freed memory stays unused while half of the memory is free. */
+    bool keep = tow_soft_checked() && *device->used <= device->total / 2;
+    for (struct tow_soft_block *b = keep ? NULL : device->blocks; b != NULL; b = b->next) {
+        for (unsigned i = 0; i < b->quarantine_room; i++) {
             if (b->quarantine[i].size != 0) {
                 tow_soft_space_give(&b->space, b->quarantine[i].base, b->quarantine[i].size);
                 b->quarantine[i].size = 0;
@@ -143,10 +148,12 @@ static struct tow_soft_block *alloc_make(struct tow_soft_device *device, uint64_
     if (block != NULL) {
         return block;
     }
-    block = calloc(1, sizeof *block);
+    unsigned room = tow_soft_checked() ? QUARANTINE_ALL : QUARANTINE;
+    block = calloc(1, sizeof *block + room * sizeof *block->quarantine);
     if (block == NULL) {
         return NULL;
     }
+    block->quarantine_room = room;
     if (pages_make(device, TOW_SOFT_BLOCK, counted, &block->base) != 0) {
         free(block);
         return NULL;
@@ -178,7 +185,8 @@ static void alloc_drop(struct tow_soft_device *device, struct tow_soft_block *bl
         free(block);
         return;
     }
-    struct tow_soft_hole *slot = &block->quarantine[block->quarantine_next++ % QUARANTINE];
+    struct tow_soft_hole *slot =
+        &block->quarantine[block->quarantine_next++ % block->quarantine_room];
     if (slot->size != 0) {
         tow_soft_space_give(&block->space, slot->base, slot->size);
     }
@@ -206,7 +214,7 @@ static int index_enter(struct tow_soft_alloc *alloc)
     uint64_t high = alloc->base + alloc->size;
     uint64_t end = alloc->base - alloc->lead + alloc->reserved;
     uint64_t reach = tow_soft_round_up(high, TOW_SOFT_UNIT);
-    reach = reach < end ? reach : end;
+    reach = tow_soft_checked() ? high : reach < end ? reach : end;
     struct tow_soft_entry entry = {alloc->base, high, reach > high ? reach : high, meta_of(alloc),
                                    alloc};
     return tow_soft_index_add(&entry);
@@ -219,6 +227,7 @@ int tow_soft_alloc_enter(struct tow_soft_alloc *alloc)
         return rc;
     }
     alloc->id = ++tow_soft.next_id;
+    alloc->number = ++tow_soft.alloc_count;
     alloc->prev = NULL;
     alloc->next = NULL;
     if (alloc->ctx != NULL) {
@@ -249,9 +258,11 @@ CUresult tow_soft_alloc_make(struct tow_soft_ctx *ctx, int device, enum tow_soft
     alloc->flags = flags;
     bool counted = is_counted(kind);
     uint64_t unit = kind == TOW_SOFT_MEM_HOST ? HOST_UNIT : TOW_SOFT_UNIT;
+    /* When checking, nothing is directly behind an allocation. */
+    uint64_t gap = tow_soft_checked() ? TOW_SOFT_UNIT : 0;
     int rc = 0;
     if (size <= TOW_SOFT_BLOCK / 2) {
-        alloc->reserved = tow_soft_round_up(size, unit);
+        alloc->reserved = tow_soft_round_up(size + gap, unit);
         alloc->block = alloc_make(owner, alloc->reserved, unit, counted, &alloc->base);
         if (alloc->block == NULL) {
             rc = -ENOMEM;
@@ -259,8 +270,12 @@ CUresult tow_soft_alloc_make(struct tow_soft_ctx *ctx, int device, enum tow_soft
             alloc->block->live++;
         }
     } else {
-        alloc->reserved = tow_soft_round_up(size, TOW_SOFT_BLOCK);
+        alloc->reserved = tow_soft_round_up(size + gap, TOW_SOFT_BLOCK);
         rc = pages_make(owner, alloc->reserved, counted, &alloc->base);
+        if (rc != 0 && gap != 0) { /* a program that wants all of it gets all */
+            alloc->reserved = tow_soft_round_up(size, TOW_SOFT_BLOCK);
+            rc = pages_make(owner, alloc->reserved, counted, &alloc->base);
+        }
     }
     if (rc != 0) {
         free(alloc);
@@ -305,6 +320,7 @@ void tow_soft_alloc_disown(struct tow_soft_alloc *alloc)
 
 void tow_soft_alloc_drop(struct tow_soft_alloc *alloc)
 {
+    tow_soft_check_freed(alloc);
     tow_soft_index_remove(alloc->base, NULL);
     tow_soft_alloc_disown(alloc);
     struct tow_soft_device *owner = &tow_soft.devices[alloc->device];

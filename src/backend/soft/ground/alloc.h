@@ -27,6 +27,7 @@ struct tow_soft_alloc {
     int device;
     unsigned flags; /* of the allocating call */
     uint64_t id;
+    uint64_t number; /* the how manieth of all */
     bool sync_memops, read_mostly;
     bool freeing;  /* a stream-ordered free of it is queued */
     bool variable; /* of a module, and not freed but by it */

@@ -3,6 +3,7 @@
  * leave alone; pages are put behind them on demand. */
 #include "backend/soft/ground/alloc.h"
 #include "backend/soft/ground/arena.h"
+#include "backend/soft/ground/check.h"
 #include "backend/soft/ground/space.h"
 #include "backend/soft/ground/state.h"
 
@@ -18,10 +19,11 @@
 #endif
 
 #define GIB (UINT64_C(1) << 30)
-#define QUARANTINE 256 /* freed ranges that are not handed out again yet */
+#define QUARANTINE 256       /* freed ranges that are not handed out again yet, */
+#define QUARANTINE_ALL 16384 /* and when checking */
 
 static struct tow_soft_space space; /* guarded by tow_soft.lock, as all of this */
-static struct tow_soft_hole quarantine[QUARANTINE];
+static struct tow_soft_hole quarantine[QUARANTINE_ALL];
 static unsigned quarantine_next;
 
 static void *arena_reserve(uint64_t base, uint64_t size)
@@ -103,7 +105,7 @@ void tow_soft_arena_close(void)
 
 static void quarantine_flush(void)
 {
-    for (unsigned i = 0; i < QUARANTINE; i++) {
+    for (unsigned i = 0; i < QUARANTINE_ALL; i++) {
         if (quarantine[i].size != 0) {
             tow_soft_space_give(&space, quarantine[i].base, quarantine[i].size);
             quarantine[i].size = 0;
@@ -123,7 +125,8 @@ int tow_soft_arena_take(uint64_t size, uint64_t align, uint64_t at, uint64_t *re
 
 void tow_soft_arena_give(uint64_t base, uint64_t size)
 {
-    struct tow_soft_hole *slot = &quarantine[quarantine_next++ % QUARANTINE];
+    unsigned room = tow_soft_checked() ? QUARANTINE_ALL : QUARANTINE;
+    struct tow_soft_hole *slot = &quarantine[quarantine_next++ % room];
     if (slot->size != 0) {
         /* On -ENOMEM the range is lost, which only costs addresses. */
         tow_soft_space_give(&space, slot->base, slot->size);

@@ -131,6 +131,20 @@ bool tow_soft_index_next(uint64_t from, struct tow_soft_entry *ret_entry)
     return found;
 }
 
+bool tow_soft_index_before(uint64_t address, struct tow_soft_entry *ret_entry)
+{
+    tow_mutex_lock(&map.lock);
+    uint64_t at = upper_bound(address, GET(map.count));
+    while (at > 0 && GET(map.entries[at - 1].high) > address) {
+        at--;
+    }
+    if (at > 0) {
+        index_unpack(&map.entries[at - 1], ret_entry);
+    }
+    tow_mutex_unlock(&map.lock);
+    return at > 0;
+}
+
 bool tow_soft_index_remove(uint64_t low, struct tow_soft_entry *ret_entry)
 {
     write_begin();

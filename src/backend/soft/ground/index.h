@@ -39,6 +39,8 @@ bool tow_soft_index_remove(uint64_t low, struct tow_soft_entry *ret_entry);
 bool tow_soft_index_find(uint64_t address, struct tow_soft_entry *ret_entry);
 /* The same for a kernel's access, which may also be in the padding behind. */
 bool tow_soft_index_reach(uint64_t address, struct tow_soft_entry *ret_entry);
+/* The last entry that ends at `address` or below. */
+bool tow_soft_index_before(uint64_t address, struct tow_soft_entry *ret_entry);
 /* The first entry that begins at `from` or above. */
 bool tow_soft_index_next(uint64_t from, struct tow_soft_entry *ret_entry);
 /* Changes the masks of the entry at `low`. */

@@ -59,6 +59,7 @@ struct tow_soft {
     uint64_t seq;                    /* counts ops and starts */
     uint64_t registered_gone;        /* `seq` when a context last took registered memory along */
     uint64_t next_id;                /* contexts, streams, allocations, captures */
+    uint64_t alloc_count;            /* allocations that were ever made */
     unsigned runners, runners_idle, runners_starting;
     unsigned tokens; /* wake-ups that idle runners have not taken yet; never more than are idle */
     bool stopping, polls; /* polls: a stream waits for a value in memory */

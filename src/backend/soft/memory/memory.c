@@ -3,6 +3,7 @@
 #include "backend/soft/engine/capture.h"
 #include "backend/soft/engine/engine.h"
 #include "backend/soft/ground/alloc.h"
+#include "backend/soft/ground/check.h"
 #include "backend/soft/ground/context.h"
 #include "backend/soft/ground/fill.h"
 #include "backend/soft/ground/index.h"
@@ -116,11 +117,16 @@ static CUresult soft_cuMemFree_v2(CUdeviceptr dptr)
     }
     struct tow_soft_alloc *alloc = tow_soft_alloc_at(dptr);
     if (alloc == NULL || alloc->kind == TOW_SOFT_MEM_GRAPH) {
-        return tow_soft_leave(free_of_graph(ctx, dptr));
+        result = free_of_graph(ctx, dptr);
+        if (result == CUDA_ERROR_INVALID_VALUE) {
+            tow_soft_check_bad_free(dptr, "cuMemFree", false);
+        }
+        return tow_soft_leave(result);
     }
     if (alloc->base != dptr || alloc->variable ||
         (alloc->kind != TOW_SOFT_MEM_DEVICE && alloc->kind != TOW_SOFT_MEM_MANAGED &&
          alloc->kind != TOW_SOFT_MEM_POOL)) {
+        tow_soft_check_bad_free(dptr, "cuMemFree", false);
         return tow_soft_leave(CUDA_ERROR_INVALID_VALUE);
     }
     result = tow_soft_capture_unsafe(ctx);
@@ -213,6 +219,7 @@ static CUresult soft_cuMemFreeHost(void *p)
     }
     struct tow_soft_alloc *alloc = tow_soft_alloc_at((uintptr_t)p);
     if (alloc == NULL || alloc->base != (uintptr_t)p || alloc->kind != TOW_SOFT_MEM_HOST) {
+        tow_soft_check_bad_free((uintptr_t)p, "cuMemFreeHost", false);
         return tow_soft_leave(CUDA_ERROR_INVALID_VALUE);
     }
     struct tow_soft_ctx *ctx = alloc->ctx != NULL ? alloc->ctx : tow_soft_current();

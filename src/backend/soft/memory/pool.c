@@ -12,6 +12,7 @@
 #include "backend/soft/engine/engine.h"
 #include "backend/soft/engine/work.h"
 #include "backend/soft/ground/alloc.h"
+#include "backend/soft/ground/check.h"
 #include "backend/soft/ground/arena.h"
 #include "backend/soft/ground/context.h"
 #include "backend/soft/ground/fill.h"
@@ -661,6 +662,7 @@ static CUresult soft_cuMemFreeAsync(CUdeviceptr dptr, CUstream hStream)
         va->held = false;
     } else if (stream->capture == NULL) {
         if (!may_be_freed_in_order(alloc, dptr) || alloc->freeing) {
+            tow_soft_check_bad_free(dptr, "cuMemFreeAsync", alloc != NULL && alloc->freeing);
             bool managed = alloc != NULL && alloc->base == dptr && !alloc->variable &&
                            alloc->kind == TOW_SOFT_MEM_MANAGED;
             return tow_soft_leave(managed ? CUDA_ERROR_NOT_SUPPORTED : CUDA_ERROR_INVALID_VALUE);

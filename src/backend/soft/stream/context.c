@@ -4,6 +4,7 @@
 #include "backend/soft/engine/engine.h"
 #include "backend/soft/engine/mark.h"
 #include "backend/soft/ground/alloc.h"
+#include "backend/soft/ground/check.h"
 #include "backend/soft/ground/context.h"
 #include "backend/soft/ground/fill.h"
 #include "backend/soft/ground/handle.h"
@@ -136,6 +137,7 @@ void tow_soft_ctx_destroy_contents(struct tow_soft_ctx *ctx)
             tow_soft_object_remove(object);
         }
     }
+    tow_soft_check_leaks(ctx);
     while (ctx->allocs != NULL) {
         if (ctx->allocs->kind == TOW_SOFT_MEM_ARRAY || ctx->allocs->variable) {
             /* Objects of another context hold it: a texture the array, a graph the module. The last

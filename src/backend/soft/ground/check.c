@@ -1,0 +1,459 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* For `towline check`: what is found is put into words that a program reads: lines of JSON on a
+ * pipe, each written at once, so that several processes may share it. */
+#include "backend/soft/ground/check.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "backend/soft/ground/alloc.h"
+#include "backend/soft/ground/context.h"
+#include "backend/soft/ground/index.h"
+#include "backend/soft/ground/state.h"
+#include "base/buf.h"
+#include "base/json_write.h"
+#include "base/log.h"
+#include "base/mutex.h"
+
+#define FREED_MAX 4096               /* freed pieces that are remembered */
+#define NEAR_MAX (UINT64_C(1) << 30) /* what is farther away has nothing to do with it */
+#define NAME_MAX_ 400                /* bytes of a kernel's or a file's name that are told, */
+#define NAME_LEAST 60 /* and where the line would be longer than a pipe takes at once */
+
+struct freed {
+    uint64_t base, size, number;
+    enum tow_soft_alloc_kind kind;
+};
+
+static struct {
+    int fd;
+    struct freed freed[FREED_MAX]; /* the latest ones; guarded by tow_soft.lock */
+    uint64_t freed_count;
+} check = {.fd = -1};
+
+/* What an address is near to. */
+struct near {
+    bool known, freed;
+    uint64_t base, size, number;
+    enum tow_soft_alloc_kind kind;
+    const char *where; /* of the address: "before", "inside", "behind" */
+    uint64_t distance;
+};
+
+int tow_soft_check_open(const char *order, char *why, size_t why_size)
+{
+    static const char tool[] = "memcheck:";
+    if (strncmp(order, tool, sizeof tool - 1) != 0) {
+        snprintf(why, why_size, "The software GPU has no such tool to check with: %s.", order);
+        return -EINVAL;
+    }
+    const char *path = order + sizeof tool - 1;
+    int fd = open(path, O_WRONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
+    if (fd < 0 || fcntl(fd, F_SETFL, 0) < 0) {
+        int error = errno;
+        if (fd >= 0) {
+            close(fd);
+        }
+        snprintf(why, why_size, "%s, where findings are to go, cannot be opened: %s.", path,
+                 strerror(error));
+        return -error;
+    }
+    check.fd = fd;
+    check.freed_count = 0;
+    return 0;
+}
+
+void tow_soft_check_close(void)
+{
+    if (check.fd >= 0) {
+        close(check.fd);
+        check.fd = -1;
+    }
+}
+
+bool tow_soft_checked(void)
+{
+    return check.fd >= 0;
+}
+
+/* ---- what is where ---- */
+
+void tow_soft_check_freed(const struct tow_soft_alloc *alloc)
+{
+    if (check.fd >= 0) {
+        check.freed[check.freed_count++ % FREED_MAX] =
+            (struct freed){alloc->base, alloc->size, alloc->number, alloc->kind};
+    }
+}
+
+/* The piece that was freed last of those that hold the address. */
+static const struct freed *check_find_freed(uint64_t address)
+{
+    uint64_t kept = check.freed_count < FREED_MAX ? check.freed_count : FREED_MAX;
+    for (uint64_t i = 0; i < kept; i++) {
+        const struct freed *freed = &check.freed[(check.freed_count - 1 - i) % FREED_MAX];
+        if (address - freed->base < freed->size) {
+            return freed;
+        }
+    }
+    return NULL;
+}
+
+static void near_entry(struct near *near, const struct tow_soft_entry *entry, const char *where,
+                       uint64_t distance)
+{
+    if (distance > NEAR_MAX || (near->known && near->distance <= distance)) {
+        return;
+    }
+    *near = (struct near){.known = true,
+                          .base = entry->low,
+                          .size = entry->high - entry->low,
+                          .number = entry->alloc != NULL ? entry->alloc->number : 0,
+                          .kind = tow_soft_meta_kind(entry->meta),
+                          .where = where,
+                          .distance = distance};
+}
+
+static struct near check_nearest(uint64_t address)
+{
+    struct near near = {.known = false};
+    struct tow_soft_entry entry;
+    const struct freed *freed;
+    if (tow_soft_index_find(address, &entry)) {
+        near_entry(&near, &entry, "inside", address - entry.low);
+    } else if ((freed = check_find_freed(address)) != NULL) {
+        near = (struct near){.known = true,
+                             .freed = true,
+                             .base = freed->base,
+                             .size = freed->size,
+                             .number = freed->number,
+                             .kind = freed->kind,
+                             .where = "inside",
+                             .distance = address - freed->base};
+    } else {
+        if (tow_soft_index_before(address, &entry)) {
+            near_entry(&near, &entry, "behind", address - entry.high);
+        }
+        if (tow_soft_index_next(address, &entry)) {
+            near_entry(&near, &entry, "before", entry.low - address);
+        }
+    }
+    return near;
+}
+
+static const char *check_maker(enum tow_soft_alloc_kind kind)
+{
+    switch (kind) {
+    case TOW_SOFT_MEM_DEVICE:
+        return "cuMemAlloc";
+    case TOW_SOFT_MEM_GLOBAL:
+        return "cuModuleLoad";
+    case TOW_SOFT_MEM_MANAGED:
+        return "cuMemAllocManaged";
+    case TOW_SOFT_MEM_HOST:
+        return "cuMemHostAlloc";
+    case TOW_SOFT_MEM_REGISTERED:
+        return "cuMemHostRegister";
+    case TOW_SOFT_MEM_POOL:
+        return "cuMemAllocAsync";
+    case TOW_SOFT_MEM_GRAPH:
+        return "cuGraphAddMemAllocNode";
+    case TOW_SOFT_MEM_VMM:
+        return "cuMemMap";
+    case TOW_SOFT_MEM_ARRAY:
+        return "cuArrayCreate";
+    case TOW_SOFT_MEM_HEAP:
+        return "malloc";
+    case TOW_SOFT_MEM_IPC:
+        return "cuIpcOpenMemHandle";
+    }
+    return "";
+}
+
+/* ---- lines ---- */
+
+static void put_hex(struct tow_json *json, const char *key, uint64_t value)
+{
+    char text[24];
+    snprintf(text, sizeof text, "0x%llx", (unsigned long long)value);
+    tow_json_str(json, key, text);
+}
+
+static void put_name(struct tow_json *json, const char *key, const char *name, int most)
+{
+    char text[NAME_MAX_ + 1];
+    if (name != NULL) {
+        snprintf(text, sizeof text, "%.*s", most, name);
+        tow_json_str(json, key, text);
+    }
+}
+
+static void put_three(struct tow_json *json, const char *key, const uint32_t values[3])
+{
+    tow_json_array(json, key);
+    for (unsigned i = 0; i < 3; i++) {
+        tow_json_u64(json, NULL, values[i]);
+    }
+    tow_json_end(json);
+}
+
+static void put_near(struct tow_json *json, const struct near *near)
+{
+    if (!near->known) {
+        return;
+    }
+    tow_json_object(json, "allocation");
+    put_hex(json, "address", near->base);
+    tow_json_u64(json, "bytes", near->size);
+    tow_json_str(json, "call", check_maker(near->kind));
+    tow_json_u64(json, "number", near->number);
+    tow_json_bool(json, "freed", near->freed);
+    tow_json_str(json, "where", near->where);
+    tow_json_u64(json, "distance", near->distance);
+    tow_json_end(json);
+}
+
+static void line_begin(struct tow_json *json, struct tow_buf *out, const char *kind)
+{
+    tow_buf_init(out, 65536);
+    tow_json_init(json, out);
+    tow_json_object(json, NULL);
+    tow_json_str(json, "tool", "memcheck");
+    tow_json_str(json, "kind", kind);
+    tow_json_u64(json, "process", (uint64_t)getpid());
+}
+
+/* Writes the line and frees it; false, and nothing is written, if a pipe does not take it whole. */
+static bool line_end(struct tow_json *json, struct tow_buf *out)
+{
+    tow_json_end(json);
+    bool fits = tow_json_finish(json) == 0 && out->size < PIPE_BUF;
+    if (fits) {
+        char line[PIPE_BUF];
+        memcpy(line, out->data, out->size);
+        line[out->size] = '\n';
+        ssize_t wrote;
+        do {
+            wrote = write(check.fd, line, out->size + 1);
+        } while (wrote < 0 && errno == EINTR);
+        if (wrote < 0) {
+            tow_log(TOW_AREA_SOFT, TOW_LOG_WARN, "a finding cannot be told: %s", strerror(errno));
+        }
+    }
+    tow_buf_fini(out);
+    return fits;
+}
+
+/* ---- kernels ---- */
+
+static uint64_t fault_order(const uint32_t at[3])
+{
+    return ((uint64_t)at[2] << 42) + ((uint64_t)at[1] << 21) + at[0];
+}
+
+static bool fault_before(const struct tow_ptx_fault *a, const struct tow_ptx_fault *b)
+{
+    uint64_t in_grid = fault_order(a->block), other = fault_order(b->block);
+    return in_grid != other ? in_grid < other : fault_order(a->thread) < fault_order(b->thread);
+}
+
+void tow_soft_check_found(void *findings, const struct tow_ptx_fault *fault)
+{
+    struct tow_soft_findings *all = findings;
+    for (unsigned i = 0; i < all->count; i++) {
+        struct tow_soft_finding *one = &all->list[i];
+        if (one->fault.kind == fault->kind && one->fault.line == fault->line &&
+            one->fault.function == fault->function && one->fault.place == fault->place) {
+            one->threads++;
+            if (fault_before(fault, &one->fault)) {
+                one->fault = *fault;
+            }
+            return;
+        }
+    }
+    if (all->count == TOW_SOFT_FINDINGS_MAX) {
+        all->missed++;
+        return;
+    }
+    all->list[all->count++] = (struct tow_soft_finding){*fault, 1};
+}
+
+/* No memory of the host or of an allocation is there: addresses of shared and local memory, and of
+ * functions, as generic ones. */
+static bool is_window(uint64_t address)
+{
+    return address >> 48 != 0;
+}
+
+static const char *kind_of_address(const struct tow_ptx_fault *fault, const struct near *near)
+{
+    bool elsewhere = fault->place == TOW_PTX_PLACE_GLOBAL ? is_window(fault->address)
+                                                          : fault->address >> 32 != 0;
+    if (fault->place == TOW_PTX_PLACE_OTHER) {
+        return "bad-address";
+    }
+    if (elsewhere) {
+        return "wrong-space";
+    }
+    if (fault->place != TOW_PTX_PLACE_GLOBAL || !near->known) {
+        return "out-of-bounds";
+    }
+    if (near->freed) {
+        return "use-after-free";
+    }
+    uint64_t left = near->size - near->distance;
+    bool whole = strcmp(near->where, "inside") == 0 && left >= fault->bytes;
+    return whole ? "no-access" : "out-of-bounds";
+}
+
+static const char *kind_of(const struct tow_ptx_fault *fault, const struct near *near)
+{
+    switch (fault->kind) {
+    case TOW_PTX_FAULT_ADDRESS:
+        return kind_of_address(fault, near);
+    case TOW_PTX_FAULT_MISALIGNED:
+        return "misaligned";
+    case TOW_PTX_FAULT_SPACE:
+        return "wrong-space";
+    case TOW_PTX_FAULT_ASSERT:
+        return "assert";
+    case TOW_PTX_FAULT_TRAP:
+        return "trap";
+    case TOW_PTX_FAULT_INSTRUCTION:
+        return "illegal-instruction";
+    case TOW_PTX_FAULT_STACK:
+        return "stack-overflow";
+    case TOW_PTX_FAULT_DEADLOCK:
+        return "barrier-stuck";
+    case TOW_PTX_FAULT_UNDEFINED:
+        return "undefined-function";
+    case TOW_PTX_FAULT_OVERDUE:
+        return "overdue";
+    case TOW_PTX_FAULT_NONE:
+    case TOW_PTX_FAULT_STOPPED:
+    case TOW_PTX_FAULT_MEMORY:
+        break;
+    }
+    return "other";
+}
+
+static bool tell_finding(const struct tow_soft_finding *finding, int names)
+{
+    static const char *const deeds[] = {"", "read", "write"};
+    static const char *const places[] = {"", "global", "shared", "local"};
+    const struct tow_ptx_fault *fault = &finding->fault;
+    bool global = fault->place == TOW_PTX_PLACE_GLOBAL;
+    struct near near = {.known = false};
+    if (global && !is_window(fault->address)) {
+        near = check_nearest(fault->address);
+    }
+    struct tow_buf out;
+    struct tow_json json;
+    line_begin(&json, &out, kind_of(fault, &near));
+    tow_json_str(&json, "access", deeds[fault->deed]);
+    tow_json_str(&json, "space", places[fault->place]);
+    tow_json_u64(&json, "bytes", fault->bytes);
+    put_hex(&json, "address", fault->address);
+    tow_json_u64(&json, "room", fault->room);
+    put_name(&json, "kernel", fault->kernel, names);
+    put_name(&json, "function", fault->function, names);
+    put_name(&json, "file", fault->file, names);
+    tow_json_u64(&json, "line", fault->file_line);
+    tow_json_u64(&json, "ptx_line", fault->line);
+    put_three(&json, "block", fault->block);
+    put_three(&json, "thread", fault->thread);
+    tow_json_u64(&json, "threads", finding->threads);
+    tow_json_str(&json, "message", fault->message);
+    put_near(&json, &near);
+    return line_end(&json, &out);
+}
+
+void tow_soft_check_tell(const struct tow_soft_findings *findings)
+{
+    tow_mutex_lock(&tow_soft.lock); /* allocations are looked at */
+    for (unsigned i = 0; i < findings->count; i++) {
+        if (!tell_finding(&findings->list[i], NAME_MAX_)) {
+            tell_finding(&findings->list[i], NAME_LEAST);
+        }
+    }
+    if (findings->missed > 0) {
+        struct tow_buf out;
+        struct tow_json json;
+        line_begin(&json, &out, "more");
+        put_name(&json, "kernel", findings->list[0].fault.kernel, NAME_MAX_);
+        tow_json_u64(&json, "threads", findings->missed);
+        line_end(&json, &out);
+    }
+    tow_mutex_unlock(&tow_soft.lock);
+}
+
+/* ---- calls ---- */
+
+void tow_soft_check_bad_free(uint64_t address, const char *call, bool twice)
+{
+    if (check.fd < 0) {
+        return;
+    }
+    struct near near = check_nearest(address);
+    struct tow_buf out;
+    struct tow_json json;
+    twice |= near.known && near.freed && near.base == address;
+    line_begin(&json, &out, twice ? "double-free" : "bad-free");
+    put_hex(&json, "address", address);
+    tow_json_str(&json, "call", call);
+    put_near(&json, &near);
+    line_end(&json, &out);
+}
+
+void tow_soft_check_leaks(const struct tow_soft_ctx *ctx)
+{
+    if (check.fd < 0 || ctx->error != CUDA_SUCCESS) {
+        return; /* nobody can free anything behind an error */
+    }
+    for (const struct tow_soft_alloc *alloc = ctx->allocs; alloc != NULL; alloc = alloc->next) {
+        bool freed_by_call = alloc->kind == TOW_SOFT_MEM_DEVICE ||
+                             alloc->kind == TOW_SOFT_MEM_MANAGED ||
+                             alloc->kind == TOW_SOFT_MEM_HOST || alloc->kind == TOW_SOFT_MEM_POOL;
+        if (!freed_by_call || alloc->variable) {
+            continue;
+        }
+        struct near near = {.known = true,
+                            .base = alloc->base,
+                            .size = alloc->size,
+                            .number = alloc->number,
+                            .kind = alloc->kind,
+                            .where = "inside"};
+        struct tow_buf out;
+        struct tow_json json;
+        line_begin(&json, &out, "leak");
+        tow_json_u64(&json, "bytes", alloc->size);
+        put_near(&json, &near);
+        line_end(&json, &out);
+    }
+}
+
+void tow_soft_check_session(enum tow_backend_session what)
+{
+    tow_mutex_lock(&tow_soft.lock);
+    for (unsigned i = 0; what == TOW_BACKEND_LEFT && i < tow_soft.device_count; i++) {
+        if (tow_soft.devices[i].primary != NULL) {
+            tow_soft_check_leaks(tow_soft.devices[i].primary);
+        }
+    }
+    const struct tow_soft_ctx *ctx = what == TOW_BACKEND_LEFT ? tow_soft.contexts : NULL;
+    for (; ctx != NULL; ctx = ctx->next) {
+        tow_soft_check_leaks(ctx);
+    }
+    struct tow_buf out;
+    struct tow_json json;
+    tow_buf_init(&out, 256);
+    tow_json_init(&json, &out);
+    tow_json_object(&json, NULL);
+    tow_json_str(&json, "session", what == TOW_BACKEND_BEGINS ? "begins" : "ends");
+    line_end(&json, &out);
+    tow_mutex_unlock(&tow_soft.lock);
+}

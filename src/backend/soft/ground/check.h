@@ -1,0 +1,50 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* For `towline check`: what kernels and calls do wrong, told as lines of JSON on a pipe. Nothing
+ * here does anything unless the software GPU was opened with a pipe. */
+#ifndef TOW_SOFT_GROUND_CHECK_H
+#define TOW_SOFT_GROUND_CHECK_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "backend/backend.h"
+#include "ptx/ptx.h"
+
+struct tow_soft_alloc;
+struct tow_soft_ctx;
+
+enum { TOW_SOFT_FINDINGS_MAX = 64 }; /* different ones of a launch */
+
+struct tow_soft_finding {
+    struct tow_ptx_fault fault; /* of the first block and thread */
+    uint64_t threads;           /* how many times it was found */
+};
+/* What a launch does wrong, each instruction once. */
+struct tow_soft_findings {
+    struct tow_soft_finding list[TOW_SOFT_FINDINGS_MAX];
+    unsigned count;
+    uint64_t missed; /* no room in the list */
+};
+
+/* `order` is "TOOL:PATH", PATH that of a pipe. -Exxx with a sentence. */
+int tow_soft_check_open(const char *order, char *why, size_t why_size);
+void tow_soft_check_close(void);
+bool tow_soft_checked(void);
+
+/* For tow_ptx_launch.found; `findings` is a struct tow_soft_findings. */
+void tow_soft_check_found(void *findings, const struct tow_ptx_fault *fault);
+/* At the end of the launch: tells them. Takes the lock. */
+void tow_soft_check_tell(const struct tow_soft_findings *findings);
+
+/* With the lock held: memory is freed; an address is given to `call` that cannot be freed, or is
+ * being freed (`twice`); a
+ * context ends, and with it what nobody freed. */
+void tow_soft_check_freed(const struct tow_soft_alloc *alloc);
+void tow_soft_check_bad_free(uint64_t address, const char *call, bool twice);
+void tow_soft_check_leaks(const struct tow_soft_ctx *ctx);
+/* A session begins or ends: told, too. When the program has left, all contexts end. Takes the
+ * lock. */
+void tow_soft_check_session(enum tow_backend_session what);
+
+#endif
