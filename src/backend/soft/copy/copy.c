@@ -152,6 +152,8 @@ static CUresult copy_build(const struct operand *dst, const struct operand *src,
         return result;
     }
     copy->src = from;
+    copy->dst_host = is_host_operand(dst, (uintptr_t)copy->dst);
+    copy->src_host = is_host_operand(src, (uintptr_t)copy->src);
     copy->dst_array = tow_soft_array_ref(dst->array);
     copy->src_array = tow_soft_array_ref(src->array);
     *ret_work = work;

@@ -125,10 +125,8 @@ static int copy_clone(struct tow_soft_work *copy)
 static const char *copy_describe(const struct tow_soft_work *work, struct tow_backend_span *span)
 {
     const struct tow_soft_copy_work *copy = &work->copy;
-    bool from = copy->src_device || copy->src_array != NULL;
-    bool to = copy->dst_device || copy->dst_array != NULL;
-    span->kind = from ? (to ? TOW_BACKEND_COPY_DEVICE : TOW_BACKEND_COPY_OUT)
-                      : (to ? TOW_BACKEND_COPY_IN : TOW_BACKEND_COPY_HOST);
+    span->kind = copy->src_host ? (copy->dst_host ? TOW_BACKEND_COPY_HOST : TOW_BACKEND_COPY_IN)
+                                : (copy->dst_host ? TOW_BACKEND_COPY_OUT : TOW_BACKEND_COPY_DEVICE);
     span->bytes = copy->width * copy->height * copy->depth;
     return NULL;
 }

@@ -53,6 +53,7 @@ struct tow_soft_copy_work {
     const uint8_t *src;
     size_t dst_pitch, dst_slice, src_pitch, src_slice, width, height, depth;
     bool dst_device, src_device;                  /* checked against live memory when it runs */
+    bool dst_host, src_host;                      /* the host's, pinned or not */
     struct tow_soft_array *dst_array, *src_array; /* counted */
     void *staged; /* owned: what was read from pageable memory; then `src` points into it */
     CUDA_MEMCPY3D desc;
