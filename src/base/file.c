@@ -223,3 +223,18 @@ int tow_file_default_socket(char *ret_path, size_t size)
     }
     return file_fits(snprintf(ret_path, size, "%s/towline.sock", run), size);
 }
+
+int tow_file_of_process(const char *name, char *ret_path)
+{
+    size_t used = 0;
+    for (; *name != '\0' && used < PATH_MAX - 16; name++) {
+        if (name[0] == '%' && name[1] == 'p') {
+            used += (size_t)snprintf(ret_path + used, PATH_MAX - used, "%d", (int)getpid());
+            name++;
+        } else {
+            ret_path[used++] = *name;
+        }
+    }
+    ret_path[used] = '\0';
+    return *name == '\0' ? 0 : -ENAMETOOLONG;
+}

@@ -17,6 +17,10 @@ int tow_file_read(const char *path, struct tow_buf *buf);
 /* Writes a temporary file beside `path`, then renames it. The folder must exist. */
 int tow_file_write_atomic(const char *path, const void *bytes, size_t n, mode_t mode);
 
+/* A file of several processes: `%p` in its name is this one's number. -ENAMETOOLONG; `ret_path` has
+ * PATH_MAX bytes. */
+int tow_file_of_process(const char *name, char *ret_path);
+
 /* Creates the folder and its missing parents (0755, or 0700 where `private` is set: for the last
  * one only). An existing folder is fine. */
 int tow_file_mkdir_all(const char *path, bool private);

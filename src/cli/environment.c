@@ -49,6 +49,7 @@ static const struct variable variables[] = {
     {"TOWLINE_TRACE", KIND_FILE, NULL, NULL},
     {"TOWLINE_TRACE_ERRORS", KIND_WORD, "0 1", "1 or 0"},
     {"TOWLINE_STATS", KIND_FILE, NULL, NULL},
+    {"TOWLINE_TIMELINE", KIND_FILE, NULL, NULL},
     {"TOWLINE_TRANSPORT", KIND_WORD, "auto unix shm", "auto, unix or shm"},
     {"TOWLINE_GPU_MEMORY", KIND_SIZE, NULL, "a size, for example 8G"},
     {"TOWLINE_WAIT", KIND_WAIT, NULL, "90, 10m, 2h or 1d; 0: not at all"},

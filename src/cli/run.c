@@ -2,12 +2,14 @@
 /* `towline run`: sets the environment and becomes the program, so that its signals, its exit code
  * and its children are exactly its own. */
 #include <errno.h>
+#include <fcntl.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
+#include "base/file.h"
 #include "base/size.h"
 #include "cli/cli.h"
 #include "cli/private.h"
@@ -49,6 +51,7 @@ struct run_order {
     struct tow_private_setting soft[TOW_PRIVATE_SETTINGS_MAX]; /* of the software GPU */
     unsigned soft_count;
     const char *gpu_memory, *wait, *priority, *share;
+    const char *timeline;
     bool exclusive;
     bool quiet, unchecked;
     bool in_process; /* the server is inside the program */
@@ -86,6 +89,7 @@ static const struct tow_flag run_flags[] = {
     {NULL, "--priority", "low|normal|high", 'p'},
     {NULL, "--exclusive", NULL, 'x'},
     {NULL, "--share", "N", 'S'},
+    {NULL, "--timeline", "FILE", 't'},
     {NULL, "--soft-devices", "N", KEY_SOFT},
     {NULL, "--soft-memory", "SIZE", KEY_SOFT + 1},
     {NULL, "--soft-capability", "X.Y", KEY_SOFT + 2},
@@ -143,6 +147,7 @@ static int take_order(int argc, char **argv, struct run_order *order, int *ret_a
         order->wait = key == 'w' ? value : key == 'W' ? "0" : order->wait;
         order->priority = key == 'p' ? value : order->priority;
         order->share = key == 'S' ? value : order->share;
+        order->timeline = key == 't' ? value : order->timeline;
         order->exclusive |= key == 'x';
         order->quiet |= key == 'q';
         order->unchecked |= key == 'n';
@@ -234,6 +239,45 @@ static int ask_for_it(const struct run_order *order)
     return 0;
 }
 
+/* The file of a timeline begins empty: the library writes into no other. The program may change its
+ * folder. */
+static int begin_timeline(const char *name)
+{
+    char path[PATH_MAX], whole[PATH_MAX], folder[PATH_MAX];
+    int error = tow_file_of_process(name, path);
+    int fd = -1;
+    if (error == 0 && strcmp(name, "-") == 0) {
+        tow_cli_say("--timeline=- is no file; name one, for example --timeline timeline.json");
+        return -EINVAL;
+    }
+    if (error == 0) {
+        fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+        error = fd < 0 ? -errno : 0;
+    }
+    if (error == 0) {
+        close(fd);
+        if (strstr(name, "%p") != NULL) {
+            unlink(path); /* the program may be another one's parent only */
+        }
+        if (name[0] != '/') {
+            error = getcwd(folder, sizeof folder) == NULL ? -errno : 0;
+        }
+    }
+    if (error == 0 && name[0] != '/') {
+        int length = snprintf(whole, sizeof whole, "%s/%s", folder, name);
+        error = length >= (int)sizeof whole ? -ENAMETOOLONG : 0;
+        name = whole;
+    }
+    if (error == 0 && setenv("TOWLINE_TIMELINE", name, 1) != 0) {
+        error = -ENOMEM;
+    }
+    if (error < 0) {
+        tow_cli_say("the timeline %s cannot be written: %s (the program was not started)", name,
+                    strerror(-error));
+    }
+    return error;
+}
+
 static int run_main(int argc, char **argv)
 {
     struct run_order order = {.quiet = false};
@@ -253,6 +297,9 @@ static int run_main(int argc, char **argv)
     if (code != 0) {
         tow_cli_say("%s", why);
         return code;
+    }
+    if (order.timeline != NULL && begin_timeline(order.timeline) < 0) {
+        return TOW_EXIT_FAILED;
     }
     char bin_dir[PATH_MAX], lib_dir[PATH_MAX], address[TOW_CLI_ADDRESS_MAX];
     if (tow_cli_find_folders(bin_dir, lib_dir) < 0) {
@@ -279,7 +326,8 @@ const struct tow_command tow_command_run = {
     .help =
         "towline run [-s ADDRESS] [--no-check] [--gpu-memory SIZE] [--wait TIME | --no-wait] "
         "[--priority WHICH]\n"
-        "            [--exclusive] [--share N] [--device WHAT] [-q] [--] PROGRAM [ARGUMENTS]\n"
+        "            [--exclusive] [--share N] [--device WHAT] [--timeline FILE] [-q] [--] PROGRAM "
+        "[ARGUMENTS]\n"
         "\n"
         "Runs a CUDA program, unmodified, on the GPUs of a Towline server.\n"
         "\n"
@@ -320,6 +368,10 @@ const struct tow_command tow_command_run = {
         "  --share N              its weight among programs that compute on the same GPU, from 1 "
         "on. Never\n"
         "                         more than the server gives it (100, unless it says so)\n"
+        "  --timeline FILE        write what the program and the GPU did when, for Perfetto, "
+        "chrome://tracing\n"
+        "                         (https://ui.perfetto.dev). %p in the name is the process's "
+        "number\n"
         "  -d, --device WHAT      a private server for this program: cuda, soft, dry (kernels do "
         "nothing), or\n"
         "                         a driver library's path\n"
@@ -341,7 +393,8 @@ const struct tow_command tow_command_run = {
         "What it sets:\n"
         "LD_LIBRARY_PATH (Towline's libcuda.so.1 first), TOWLINE_SERVER, TRITON_LIBCUDA_PATH. To "
         "look inside:\n"
-        "TOWLINE_LOG=info, TOWLINE_TRACE=FILE (every call), TOWLINE_STATS=FILE (counts, at "
+        "--timeline FILE, TOWLINE_LOG=info, TOWLINE_TRACE=FILE (every call), TOWLINE_STATS=FILE "
+        "(counts, at "
         "exit).\n",
     .flags = run_flags,
     .leads = true,

@@ -1,10 +1,15 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""What a GPU did and when: TIMELINE frames."""
+"""What a GPU did and when: TIMELINE frames, and the file that a program's client makes of them."""
 
-import struct
-import sys
+import json
+import os
 import pathlib
+import struct
+import subprocess
+import sys
+import tempfile
+import time
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "lib"))
 import rawclient as raw  # noqa: E402
@@ -94,6 +99,412 @@ def a_timeline_frame_without_a_number_ends_the_session():
             with raw.Client(server) as client:
                 client.socket.sendall(frame)
                 t.check(client.ended(), "the session goes on")
+
+
+# ---- the client: TOWLINE_TIMELINE, towline run --timeline ----
+
+BEGIN = """
+import ctypes as c, os, sys, threading, time
+cu = c.CDLL("libcuda.so.1")
+pointer, wide, size = c.c_void_p, c.c_uint64, c.c_size_t
+
+def call(name, *arguments, wanted=0):
+    result = getattr(cu, name)(*arguments)
+    assert result == wanted, f"{name}: {result}"
+
+def use(device=0):
+    context = pointer()
+    call("cuDevicePrimaryCtxRetain", c.byref(context), device)
+    call("cuCtxSetCurrent", context)
+
+def allocate(bytes):
+    at = wide()
+    call("cuMemAlloc_v2", c.byref(at), size(bytes))
+    return at
+
+def kernel(name):
+    module, function = pointer(), pointer()
+    call("cuModuleLoadData", c.byref(module), PTX)
+    call("cuModuleGetFunction", c.byref(function), module, name)
+    return function
+
+def launch(function, count, into=0):
+    value, into = c.c_uint32(count), wide(into)
+    given = (pointer * 2)(c.cast(c.byref(value), pointer), c.cast(c.byref(into), pointer))
+    call("cuLaunchKernel", function, 1, 1, 1, 32, 1, 1, 0, None, given, None)
+
+PTX = b'''.version 7.0
+.target sm_75
+.address_size 64
+.visible .entry turns(.param .u32 count, .param .u64 into)
+{
+    .reg .u32 %r<3>;
+    .reg .u64 %rd<4>;
+    .reg .pred %p<3>;
+    mov.u64 %rd1, %globaltimer;
+    ld.param.u32 %r1, [count];
+    ld.param.u64 %rd3, [into];
+    mov.u32 %r2, 0;
+again:
+    add.u32 %r2, %r2, 1;
+    setp.lt.u32 %p1, %r2, %r1;
+    @%p1 bra again;
+    setp.eq.u64 %p2, %rd3, 0;
+    @%p2 ret;
+    mov.u64 %rd2, %globaltimer;
+    sub.u64 %rd2, %rd2, %rd1;
+    st.global.u64 [%rd3], %rd2;
+    ret;
+}
+'''
+"""
+GPU = 1 << 22  # numbers of processes that no process has
+TREES = ("plain", "asan", "tsan")
+
+
+def whole(path):
+    """All events of a file that was ended."""
+    text = path.read_text()
+    events = json.loads(text)
+    t.equal(events[0]["name"], "towline_timeline", f"what {path.name} begins with")
+    t.equal(events[-1]["name"], "towline_end", f"what {path.name} ends with")
+    return valid(events)
+
+
+def ns(event, key):
+    value = round(event[key] * 1000)
+    t.check(value >= 0 and abs(event[key] * 1000 - value) < 0.01, f"{key} of {event}")
+    return value
+
+
+def nested(spans, what):
+    """Of one thread: of two that overlap, one is inside the other."""
+    stack = []
+    for began, ended, event in sorted(spans, key=lambda span: (span[0], -span[1])):
+        while stack and stack[-1][1] <= began:
+            stack.pop()
+        t.check(not stack or ended <= stack[-1][1], f"{what}: {event} overlaps {stack[-1][2] if stack else None}")
+        event["inside"] = stack[-1][2] if stack else None
+        stack.append((began, ended, event))
+
+
+def valid(events):
+    """What Perfetto and Chrome want of an array of events; they come back with `process` (a name) and `inside`."""
+    processes, threads, spans = {}, {}, {}
+    for event in events:
+        t.check(isinstance(event, dict) and event.get("ph") in ("X", "M", "C"), f"no event: {event}")
+        t.check(isinstance(event["pid"], int) and isinstance(event["name"], str) and event["name"], f"{event}")
+        if event["ph"] == "M":
+            t.check(isinstance(event["args"], dict), f"{event}")
+            if event["name"] == "process_name":
+                t.check(event["pid"] not in processes, f"named twice: {event}")
+                processes[event["pid"]] = event["args"]["name"]
+            elif event["name"] == "thread_name":
+                t.check(event["tid"] not in threads, f"named twice, or of two processes: {event}")
+                threads[event["tid"]] = (event["pid"], event["args"]["name"])
+        elif event["ph"] == "X":
+            t.check(isinstance(event["tid"], int) and event["cat"] in ("call", "wait", "kernel", "copy", "fill", "queue"), f"{event}")
+            began = ns(event, "ts")
+            spans.setdefault((event["pid"], event["tid"]), []).append((began, began + ns(event, "dur"), event))
+        else:
+            t.check(ns(event, "ts") >= 0 and event["args"] and all(isinstance(v, int) and v >= 0 for v in event["args"].values()), f"{event}")
+    for (pid, tid), some in spans.items():
+        t.check(tid in threads and threads[tid][0] == pid, f"thread {tid} of {pid} has no name")
+        nested(some, threads[tid])
+    for event in events:
+        t.check(event["pid"] in processes, f"its process has no name: {event}")
+        if event["ph"] == "X" and event["cat"] == "wait":
+            t.check(event["inside"] is not None and event["inside"]["cat"] == "call" and event["inside"].get("args", {}).get("waited_us", 0) > 0,
+                    f"a wait in no call: {event}, in {event['inside']}")
+    return events
+
+
+def of(events, kind):
+    return [event for event in events if event.get("cat") == kind]
+
+
+def fact(events, name):
+    return [event["args"] for event in events if event["ph"] == "M" and event["name"] == name]
+
+
+def complete(events, servers=1):
+    """The facts of a file that has everything: the servers'."""
+    end, = fact(events, "towline_end")
+    said = fact(events, "towline_server")
+    t.equal(len(said), servers, "the servers in it")
+    t.equal((end["calls"], end["left_out"]), (len(of(events, "call")), 0), "calls, and what is left out")
+    t.equal(sum(server["spans"] for server in said), sum(len(of(events, kind)) for kind in ("kernel", "copy", "fill")), "spans")
+    t.equal([server["spans_lost"] for server in said], [0] * servers, "spans that were lost")
+    last = max(event["ts"] + event["dur"] for event in events if event["ph"] == "X")
+    t.check(last <= end["lasted_us"] + max((server.get("clock_error_ns", 0) for server in said), default=0) / 1000, f"{last} is behind the end: {end}")
+    return said
+
+
+def timeline(server, program, kind="unix", name="timeline.json", **env):
+    """Runs a program of BEGIN; what it printed, its stderr, and {file: its events} of the folder."""
+    address = server if isinstance(server, str) else server.address(kind)
+    with tempfile.TemporaryDirectory(prefix="tow") as folder:
+        done = t.run([t.TOWLINE, "run", "-s", address, "--timeline", f"{folder}/{name}", "--", *t.preloaded(), sys.executable, "-c",
+                      BEGIN + program], env={**os.environ, **env})
+        t.equal(done.returncode, 0, f"the exit code ({done.stdout}{done.stderr})")
+        return done.stdout, done.stderr, {path.name: whole(path) for path in pathlib.Path(folder).iterdir()}
+
+
+WORK = """
+call("cuInit", 0)
+use()
+at, turns, host = allocate(1 << 20), kernel(b"turns"), c.create_string_buffer(1 << 20)
+call("cuMemcpyHtoD_v2", at, host, size(1 << 20))
+for _ in range(20):
+    launch(turns, 1000)
+call("cuMemsetD8Async", at, 1, size(4096), None)
+call("cuCtxSynchronize")
+call("cuMemcpyDtoH_v2", host, at, size(1 << 20))
+"""
+
+
+@t.test(trees=TREES)
+def a_timeline_has_calls_waits_and_what_the_gpu_did():
+    with t.Server() as server:
+        for kind in ("unix", "shm", "tcp", "self"):
+            _, said, files = timeline("self:soft" if kind == "self" else server, WORK, kind)
+            t.equal((list(files), said), (["timeline.json"], ""), f"files, and stderr, over {kind}")
+            events = files["timeline.json"]
+            fact_of_server, = complete(events)
+            t.check(fact_of_server["gpu"] and fact_of_server["bytes_sent"] > 0, f"over {kind}: {fact_of_server}")
+            names = [event["name"] for event in of(events, "call")]
+            t.equal([names.count(name) for name in ("cuLaunchKernel", "cuMemAlloc_v2", "cuMemcpyHtoD_v2")], [20, 1, 1], f"calls over {kind}")
+            t.equal([event["name"] for event in of(events, "kernel")], ["turns"] * 20, f"kernels over {kind}")
+            t.equal([event["args"]["bytes"] for event in of(events, "fill")], [4096], f"bytes of fills over {kind}")
+            for name in ("copy to the GPU", "copy from the GPU"):
+                t.equal(sum(event["args"]["bytes"] for event in of(events, "copy") if event["name"] == name), 1 << 20, f"bytes of each {name} over {kind}")
+            sync, = [event for event in of(events, "call") if event["name"] == "cuCtxSynchronize"]
+            t.check([event for event in of(events, "wait") if event["inside"] is sync], f"cuCtxSynchronize has waited for nothing over {kind}")
+            # One axis: no kernel runs before it is launched, none after it was waited for.
+            error = fact_of_server["clock_error_ns"] / 1000
+            t.check(0 <= error < 20000 * t.SLOW and abs(fact_of_server["clock_ahead_ns"]) <= fact_of_server["clock_error_ns"], f"the clock: {fact_of_server}")
+            launches = sorted(event["ts"] for event in of(events, "call") if event["name"] == "cuLaunchKernel")
+            for launched, event in zip(launches, sorted(of(events, "kernel"), key=lambda event: event["ts"])):
+                t.check(launched - error <= event["ts"] and event["ts"] + event["dur"] <= sync["ts"] + sync["dur"] + error,
+                        f"{event} was launched at {launched} and awaited by {sync}, error {error}")
+            t.check(any(event["ph"] == "C" and event["args"]["sent"] > 0 for event in events), f"bytes are counted over {kind}")
+
+
+@t.test(120)
+def kernels_take_as_long_as_the_gpu_says():
+    with t.Server() as server:
+        said, _, files = timeline(server, """
+call("cuInit", 0)
+use()
+turns, at, times = kernel(b"turns"), allocate(64), (wide * 8)()
+for i in range(8):
+    launch(turns, 1500000, at.value + 8 * i)
+call("cuCtxSynchronize")
+call("cuMemcpyDtoH_v2", times, at, size(64))
+print(sum(times))
+""")
+        kernels = of(files["timeline.json"], "kernel")
+        ours, theirs = sum(event["dur"] for event in kernels) / 1000, int(said) / 1e6
+        t.check(len(kernels) == 8 and theirs > 50, f"{len(kernels)} kernels of {theirs} ms")
+        t.check(abs(ours - theirs) <= 0.1 * theirs, f"kernels take {ours} ms in the timeline, {theirs} ms by the GPU's clock")
+
+
+THREADS = """
+call("cuInit", 0)
+use()
+def work():
+    use()
+    device, at = c.c_int(), allocate(64)
+    for i in range(COUNT):
+        cu.cuCtxGetDevice(c.byref(device))
+        if i % 100 == 0:
+            call("cuMemsetD8Async", at, 1, size(64), None)
+    call("cuCtxSynchronize")
+for _ in range(2):
+    threads = [threading.Thread(target=work) for _ in range(6)]
+    [thread.start() for thread in threads]
+    [thread.join() for thread in threads]
+"""
+
+
+@t.test(120, trees=TREES)
+def no_call_of_any_thread_is_lost():
+    """More than a ring has room for, and threads that begin and end."""
+    count = 5000 if t.TREE == "plain" else 3000
+    with t.Server() as server:
+        for kind in t.ways(("unix", "shm", "tcp"), "timeline threads"):
+            _, said, files = timeline(server, THREADS.replace("COUNT", str(count)), kind)
+            t.equal(said, "", "stderr")
+            events = files["timeline.json"]
+            complete(events)
+            per_thread = {}
+            for event in of(events, "call"):
+                per_thread[event["tid"]] = per_thread.get(event["tid"], 0) + (event["name"] == "cuCtxGetDevice")
+            t.equal(sorted(per_thread.values())[1:], [count] * 12, "calls of each thread but the first")
+            t.equal(len(of(events, "fill")), 12 * count // 100, "fills")
+
+
+@t.test(trees=TREES)
+def each_process_has_its_own_file():
+    forks = """
+for i in range(3):
+    if os.fork() == 0:
+        call("cuInit", 0); use(); allocate(100); call("cuMemsetD8Async", allocate(64), 1, size(64), None); call("cuCtxSynchronize")
+        sys.exit(0)
+for i in range(3):
+    assert os.wait()[1] == 0
+"""
+    with t.Server() as server:
+        _, said, files = timeline(server, forks, name="of.%p.json")
+        t.equal((len(files), said), (3, ""), f"{sorted(files)}: files, and stderr")
+        for name, events in files.items():
+            t.equal(name, f"of.{events[0]['pid']}.json", "the name of a file")
+            t.equal(len(of(events, "fill")), 1, f"fills in {name}")
+        # Without %p the first that uses the GPU takes the name, the others one of their own, and say so.
+        _, said, files = timeline(server, forks)
+        pids = {events[0]["pid"]: name for name, events in files.items()}
+        t.equal(len(pids), 3, f"{sorted(files)}: processes")
+        t.check("timeline.json" in files and all(name in ("timeline.json", f"timeline.json.{pid}") for pid, name in pids.items()), f"{pids}")
+        t.equal(said.count("is written already: this process's timeline is in"), 2, f"{said}: sentences")
+        # A child of a program that uses the GPU has nothing to do with its file.
+        _, said, files = timeline(server, WORK + """
+for ends in (sys.exit, os._exit):
+    if os.fork() == 0:
+        for _ in range(5000):
+            call("cuCtxSynchronize", wanted=3)
+        ends(0)
+    assert os.wait()[1] == 0
+call("cuCtxSynchronize")
+""")
+        t.equal((list(files), said), (["timeline.json"], ""), "files and stderr of a program that forks")
+        complete(files["timeline.json"])
+        # The parent only asked for the version, the child works.
+        _, said, files = timeline(server, """
+version = c.c_int()
+call("cuDriverGetVersion", c.byref(version))
+if os.fork() == 0:
+    call("cuInit", 0); use(); call("cuMemsetD8Async", allocate(64), 1, size(64), None); call("cuCtxSynchronize")
+    sys.exit(0)
+assert os.wait()[1] == 0
+""", name="%p")
+        t.equal((len(files), said), (2, ""), f"{sorted(files)}: files, and stderr")
+        t.equal(sorted(len(of(events, "fill")) for events in files.values()), [0, 1], "fills")
+
+
+@t.test(trees=("plain", "asan"))
+def a_killed_program_leaves_what_came_before():
+    with t.Server() as server, tempfile.TemporaryDirectory(prefix="tow") as folder:
+        path = pathlib.Path(folder) / "timeline"
+        done = t.run([t.TOWLINE, "run", "-s", server.address(), "--timeline", path, "--", *t.preloaded(), sys.executable, "-c", BEGIN + WORK + f"""
+deadline = time.monotonic() + {20 * t.SLOW}
+while "copy from the GPU" not in open({str(path)!r}).read() and time.monotonic() < deadline:
+    call("cuCtxSynchronize")
+    time.sleep(0.01)
+os.kill(os.getpid(), 9)
+"""])
+        t.equal(done.returncode, -9, f"the exit code ({done.stderr})")
+        text = path.read_text()
+        t.check(text.startswith("[") and text.endswith("}"), f"it ends with {text[-200:]!r}")
+        events = valid(json.loads(text + "]"))
+        t.equal(fact(events, "towline_end"), [], "that it was ended")
+        t.equal(len(of(events, "kernel")), 20, "its kernels")
+
+
+@t.test(120, trees=("plain", "asan"))
+def a_program_ends_whatever_becomes_of_its_timeline():
+    with t.Server() as server, tempfile.TemporaryDirectory(prefix="tow") as folder:
+        run = [t.TOWLINE, "run", "-s", server.address()]
+        for file, why in ((f"{folder}/no/file", "No such file or directory"), (folder, "Is a directory")):
+            done = t.run([*run, "--timeline", file, "--", "echo", "started"])
+            t.equal((done.returncode, done.stdout, done.stderr), (1, "", f"towline: the timeline {file} cannot be written: {why} (the program was not started).\n"),
+                    "what is said of a file that cannot be written")
+        done = t.run([*run, "--timeline", "-", "--", "echo", "started"])
+        t.check(done.returncode == 1 and "name one, for example --timeline timeline.json" in done.stderr, f"{done}")
+        program = [*t.preloaded(), sys.executable, "-c", BEGIN + WORK + "print('done')"]
+        for file, words in ((f"{folder}/no/file", "cannot be written: No such file or directory"),
+                            ("/dev/full", "cannot be written any more: No space left on device")):
+            done = t.run([*run, "--no-check", "--", "env", f"TOWLINE_TIMELINE={file}", *program])
+            t.equal((done.returncode, done.stdout), (0, "done\n"), f"how it ends ({done.stderr})")
+            t.check(done.stderr.count("\n") == 1 and f"the timeline {file} {words}" in done.stderr, done.stderr)
+        # Relative, and the program goes elsewhere.
+        done = t.run(["env", "-C", folder, *run, "--timeline", "mine", "--", *t.preloaded(), sys.executable, "-c",
+                      "import os\nos.chdir('/')\n" + BEGIN + WORK])
+        t.equal((done.returncode, done.stderr), (0, ""), "how it ends")
+        whole(pathlib.Path(folder) / "mine")
+        # Written anew by `towline run`, and by nobody else.
+        for words, files in (([*run, "--timeline", f"{folder}/mine", "--"], 1), ([*run, "--", "env", f"TOWLINE_TIMELINE={folder}/mine"], 2)):
+            done = t.run([*words, *program])
+            t.equal(len(list(pathlib.Path(folder).iterdir())), files, f"files ({done.stderr})")
+        whole(pathlib.Path(folder) / "mine")
+
+
+@t.test(120)
+def the_server_goes_and_the_timeline_ends():
+    with t.Server() as server, tempfile.TemporaryDirectory(prefix="tow") as folder:
+        path = pathlib.Path(folder) / "timeline"
+        done = t.run([t.TOWLINE, "run", "-s", server.address(), "--timeline", path, "--", sys.executable, "-c", BEGIN + WORK + f"""
+os.kill({server.process.pid}, 15)
+while cu.cuCtxSynchronize() == 0:
+    time.sleep(0.01)
+"""])
+        t.equal(done.returncode, 0, f"the exit code ({done.stderr})")
+        events = whole(path)
+        t.check(len(of(events, "call")) > 25, "calls")
+        server.process.wait()
+
+
+@t.test(120, waits=True)
+def a_thread_that_waits_does_not_hold_up_the_end_of_a_timeline():
+    program = t.build_c(t.ROOT / "tests" / "system" / "helpers" / "ends.c", ["-lcuda", "-pthread"], "ends")
+    with t.Server() as server, tempfile.TemporaryDirectory(prefix="tow") as folder:
+        path = pathlib.Path(folder) / "timeline"
+        with subprocess.Popen([str(t.TOWLINE), "run", "-s", server.address(), "--timeline", str(path), "--", str(program), "inside"],
+                              stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as client:
+            t.equal(client.stdout.readline(), "waits\n", "what it printed")
+            begin = time.monotonic()
+            client.communicate("\n", timeout=60)
+            took = time.monotonic() - begin
+        t.check(took < 8, f"the end took {took:.1f} s")
+        whole(path)
+
+
+@t.test(trees=("plain", "asan"))
+def a_server_that_does_not_know_says_so_once():
+    """A driver of our own that stands for NVIDIA's."""
+    driver = t.build_c(t.ROOT / "tests" / "system" / "helpers" / "printing_driver.c", ["-shared", "-fPIC"], "printing_driver.so")
+    with t.Server(device=str(driver)) as server:
+        _, said, files = timeline(server, "call('cuInit', 0); use(); cu.cuCtxSynchronize()")
+        t.check(f"towline: the timeline has no kernels and copies of the GPUs of {server.address()} (the server does not know them of "
+                "its driver): it has the program's calls\n" in said and said.count("timeline") == 1, said)
+        events = files["timeline.json"]
+        fact_of_server, = complete(events)
+        t.check(not fact_of_server["gpu"] and "clock_error_ns" not in fact_of_server, fact_of_server)
+        t.check("cuCtxSynchronize" in [event["name"] for event in of(events, "call")], "calls")
+
+
+# ---- the examples ----
+
+def example(name, kind):
+    if not t.find_nvcc():
+        raise t.Skip("nvcc is not installed")
+    folder = t.BUILD / "examples"
+    done = t.run([t.ROOT / "examples" / "run", "--nvcc", t.find_nvcc(), "--build-dir", folder, "--build-only", "--only", name], 240)
+    t.equal(done.returncode, 0, f"{done.stdout}{done.stderr}: building {name}")
+    with t.Server() as server, tempfile.TemporaryDirectory(prefix="tow") as base:
+        path = pathlib.Path(base) / "timeline"
+        done = t.run([t.TOWLINE, "run", "-s", server.address(kind), "--timeline", path, "--", folder / name], 240)
+        t.equal((done.returncode, done.stderr), (0, ""), f"{name} over {kind}: {done.stdout}")
+        events = whole(path)
+        complete(events)
+        t.check(of(events, "kernel"), f"{name} has no kernels")
+
+
+_names = sorted(path.parent.name for path in (t.ROOT / "examples").glob("*/*.cu") if path.stem == path.parent.name)
+_drawn = t.drawn(_names, len(_names) // 4, "timeline")
+for _index, _name in enumerate(_names):
+    if _name in _drawn:
+        _kind = ("unix", "tcp", "shm")[_index % 3]
+        t.test(300, name=f"of_{_name}", matrix="examples")(lambda name=_name, kind=_kind: example(name, kind))
 
 
 if __name__ == "__main__":

@@ -62,6 +62,7 @@ enum towc_completion_outcome towc_fence_word_wait_long(const struct tow_fence_wo
     bool crowded = tow_cpu_count() <= 2 || wish == CU_CTX_SCHED_YIELD;
     bool brief = tow_cpu_count() <= 2 || wish == CU_CTX_SCHED_BLOCKING_SYNC;
     int64_t until = tow_time_now_ns() + (brief ? LOOK_BRIEF_NS : LOOK_NS + more_ns);
+    int64_t began_ns = outcome == TOW_COMPLETION_PENDING ? towc_wait_begins() : 0;
     for (unsigned round = 1; outcome == TOW_COMPLETION_PENDING; round++) {
         if (crowded) {
             sched_yield(); /* the worker needs this processor */
@@ -73,6 +74,7 @@ enum towc_completion_outcome towc_fence_word_wait_long(const struct tow_fence_wo
             break;
         }
     }
+    towc_wait_ends(began_ns);
     return outcome;
 }
 

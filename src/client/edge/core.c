@@ -27,6 +27,7 @@
 #include "client/edge/observe.h"
 #include "client/session/state.h"
 #include "client/session/thread.h"
+#include "client/timeline/timeline.h"
 #include "gen/core_client.h"
 #include "transport/address.h"
 #include "transport/choose.h"
@@ -227,6 +228,9 @@ static CUresult ensure_connected(void)
     }
     connecting.last_failure = status;
     connecting.owner = self;
+    if (status == CUDA_SUCCESS) {
+        towc_timeline_begin();
+    }
     return status;
 }
 
@@ -331,10 +335,14 @@ static void await_end(struct towc_link *link, int64_t deadline)
 
 __attribute__((destructor)) static void program_ends(void)
 {
-    if (towc_client_state() != CUDA_SUCCESS) {
+    bool ready = towc_client_state() == CUDA_SUCCESS;
+    if (ready) {
+        towc_client_phase_end();
+    }
+    towc_timeline_finish(); /* also of a program that only asked */
+    if (!ready) {
         return;
     }
-    towc_client_phase_end();
     towc_observe_finish();
     for (unsigned i = 0; i < towc_client_link_count(); i++) {
         struct towc_link *link = towc_client_link_at(i);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Writes TOWLINE_TRACE's lines and TOWLINE_STATS's counts. */
+/* Writes TOWLINE_TRACE's lines and TOWLINE_STATS's counts; TOWLINE_TIMELINE is client/timeline's.
+ */
 #include "client/edge/observe.h"
 
 #include <fcntl.h>
@@ -23,6 +24,7 @@
 #include "client/session/state.h"
 #include "client/link/link.h"
 #include "client/session/thread.h"
+#include "client/timeline/timeline.h"
 #include "gen/core_client.h"
 #include "gen/functions.h"
 
@@ -56,22 +58,15 @@ __attribute__((constructor)) static void observe_look(void)
     trace_path = trace_path != NULL && trace_path[0] != '\0' ? trace_path : NULL;
     const char *errors = getenv("TOWLINE_TRACE_ERRORS");
     trace_errors = errors != NULL && errors[0] != '\0' && strcmp(errors, "0") != 0;
-    towc_observed = stats_path != NULL || trace_path != NULL;
+    const char *timeline = getenv("TOWLINE_TIMELINE");
+    timeline = timeline != NULL && timeline[0] != '\0' ? timeline : NULL;
+    towc_timeline_want(timeline);
+    towc_observed = stats_path != NULL || trace_path != NULL || timeline != NULL;
 }
 
-/* `%p` in the name of a file is the process's number. */
-static void observe_file(const char *text, char ret_path[PATH_MAX])
+static bool timeline_is_on(void)
 {
-    size_t used = 0;
-    for (; *text != '\0' && used < PATH_MAX - 16; text++) {
-        if (text[0] == '%' && text[1] == 'p') {
-            used += (size_t)snprintf(ret_path + used, PATH_MAX - used, "%d", (int)getpid());
-            text++;
-        } else {
-            ret_path[used++] = *text;
-        }
-    }
-    ret_path[used] = '\0';
+    return atomic_load_explicit(&towc_timeline_on, memory_order_acquire);
 }
 
 void towc_observe_begin(struct towc_observation *o, unsigned fn)
@@ -80,6 +75,7 @@ void towc_observe_begin(struct towc_observation *o, unsigned fn)
     o->fn = fn;
     o->sent = self != NULL ? self->sent : 0;
     o->waited = self != NULL ? self->waited : 0;
+    o->waited_ns = timeline_is_on() ? towc_timeline_waited() : 0;
     o->begin_ns = (uint64_t)tow_time_now_ns();
 }
 
@@ -97,8 +93,13 @@ bool towc_observe_end(struct towc_observation *o, CUresult result)
     }
     began_ns = (int64_t)o->begin_ns;
     took_ns = tow_time_now_ns() - began_ns;
-    atomic_fetch_add_explicit(&counts[o->fn][kind], 1, memory_order_relaxed);
-    atomic_fetch_add_explicit(&nanoseconds[o->fn], (uint64_t)took_ns, memory_order_relaxed);
+    if (stats_path != NULL) {
+        atomic_fetch_add_explicit(&counts[o->fn][kind], 1, memory_order_relaxed);
+        atomic_fetch_add_explicit(&nanoseconds[o->fn], (uint64_t)took_ns, memory_order_relaxed);
+    }
+    if (timeline_is_on()) {
+        towc_timeline_called(o->fn, result, began_ns, began_ns + took_ns, o->waited_ns);
+    }
     /* "Not ready" is an answer. */
     bool fails = result != CUDA_SUCCESS && result != CUDA_ERROR_NOT_READY;
     return trace_path != NULL && (fails || !trace_errors);
@@ -167,7 +168,7 @@ static void write_stats(void)
             error = tow_file_write_all(STDERR_FILENO, text.data, text.size);
         } else {
             char path[PATH_MAX];
-            observe_file(stats_path, path);
+            tow_file_of_process(stats_path, path);
             error = tow_file_write_atomic(path, text.data, text.size, 0644);
         }
     }
@@ -194,7 +195,7 @@ static void open_trace(void)
         return;
     }
     char path[PATH_MAX];
-    observe_file(trace_path, path);
+    tow_file_of_process(trace_path, path);
     trace_fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_APPEND | O_CLOEXEC, 0644);
     if (trace_fd < 0) {
         tow_log(TOW_AREA_CLIENT, TOW_LOG_ERROR, "the trace %s cannot be written: %m", path);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Watching calls: TOWLINE_TRACE=FILE writes each with arguments and result (with
- * TOWLINE_TRACE_ERRORS=1 those that fail), TOWLINE_STATS=FILE counts them. */
+ * TOWLINE_TRACE_ERRORS=1 those that fail), TOWLINE_STATS=FILE counts them, TOWLINE_TIMELINE=FILE
+ * shows them on a time axis (client/timeline). */
 #ifndef TOW_CLIENT_OBSERVE_H
 #define TOW_CLIENT_OBSERVE_H
 
@@ -18,6 +19,7 @@ struct towc_observation {
     unsigned fn;
     uint64_t begin_ns;
     uint64_t sent, waited; /* the thread's counts when the call began */
+    uint64_t waited_ns;    /* the same, while a timeline is written */
 };
 void towc_observe_begin(struct towc_observation *o, unsigned fn);
 /* Counts; true if the call is to be traced. */

@@ -169,6 +169,7 @@ CUresult towc_lane_upload(struct towc_link *link, uint32_t transfer,
                                            .offset = at,
                                            .transfer = transfer};
         tow_lanes_send(link->lane.lanes, used, &jobs[used]);
+        atomic_fetch_add_explicit(&link->counters.lane_out, n, memory_order_relaxed);
         at += n;
     }
     /* What is left, and in any case the frame that closes the transfer: the server goes on behind

@@ -359,7 +359,7 @@ static int take_frame(struct towc_link *link)
     if (error < 0) {
         return error;
     }
-    link->counters.bytes_in += frame.length;
+    towc_link_add(&link->counters.bytes_in, frame.length);
     switch (frame.kind) {
     case TOW_CONTROL_REPLY:
         return take_reply(link, &frame);
@@ -680,7 +680,7 @@ static CUresult link_dispatch(struct towc_call *call, bool *ret_leads)
     atomic_store_explicit(&link->counters.commands, commands + 1, memory_order_relaxed);
     self->sent++;
     self->waited += call->waits;
-    link->counters.bytes_out += length;
+    towc_link_add(&link->counters.bytes_out, length);
     if (call->waits) {
         tow_line_commit_now(link->line, length);
     } else {
@@ -726,11 +726,13 @@ CUresult towc_call_wait(struct towc_call *call)
 {
     bool leads = false;
     call->waiter.body = NULL;
+    int64_t began_ns = towc_wait_begins();
     CUresult status = link_dispatch(call, &leads);
     if (status != CUDA_SUCCESS) {
         return status;
     }
     link_await(call->link, &call->waiter);
+    towc_wait_ends(began_ns);
     if (TOW_UNLIKELY(atomic_load_explicit(&towc_fault_count, memory_order_relaxed) != 0) &&
         call->fn < TOW_CONTROL_FIRST && (tow_fn_info(call->fn)->flags & TOW_FN_SHOWS)) {
         towc_link_handler->after_shown(call->link);
@@ -802,7 +804,7 @@ static int send_frame(struct towc_link *link, const struct tow_data_frame *frame
                              {(void *)(uintptr_t)zeros, frame->pad}};
     tow_lock_take(&link->send.lock);
     int error = tow_line_send_direct(link->line, parts, 3);
-    link->counters.bytes_out += sizeof frame->head + frame->size + frame->pad;
+    towc_link_add(&link->counters.bytes_out, sizeof frame->head + frame->size + frame->pad);
     tow_lock_give(&link->send.lock);
     return error;
 }

@@ -29,8 +29,10 @@ enum { TOW_LINK_BUCKETS = 64 };
 
 struct towc_link_counters {
     _Atomic uint64_t commands; /* written with the send lock held, read by anybody */
-    uint64_t replies_waited, bytes_out, bytes_in;
-    _Atomic uint64_t side_out, side_in; /* bytes of the side line */
+    uint64_t replies_waited;
+    _Atomic uint64_t bytes_out, bytes_in; /* each written by one at a time, read by anybody */
+    _Atomic uint64_t side_out, side_in;   /* bytes of the side line */
+    _Atomic uint64_t lane_out, lane_in;   /* payload of the further connections */
     /* Mirrored memory that was looked at for changes: how often a piece, and how many bytes. */
     _Atomic uint64_t compared, compared_bytes;
 };
@@ -203,6 +205,13 @@ static inline uint64_t towc_link_sent(const struct towc_link *link)
 static inline uint64_t towc_link_next(const struct towc_link *link)
 {
     return towc_link_sent(link) + 1;
+}
+
+/* By the only one who writes this counter now. */
+static inline void towc_link_add(_Atomic uint64_t *counter, uint64_t more)
+{
+    uint64_t before = atomic_load_explicit(counter, memory_order_relaxed);
+    atomic_store_explicit(counter, before + more, memory_order_relaxed);
 }
 
 /* A piece of mirrored memory is compared, or some of it. */

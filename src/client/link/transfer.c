@@ -127,6 +127,9 @@ int towc_link_take_payload(struct towc_link *link, struct tow_line *line,
     }
     int error = abandoned ? tow_line_discard(line, data->size)
                           : transfer_receive(line, &transfer->into, data->offset, data->size);
+    if (on_lane) {
+        atomic_fetch_add_explicit(&link->counters.lane_in, data->size, memory_order_relaxed);
+    }
     tow_mutex_lock(&link->wait.lock);
     transfer->receiving--;
     transfer->got += error == 0 ? data->size : 0;
@@ -163,6 +166,7 @@ void towc_link_forget(struct towc_link *link, uint32_t number)
 
 CUresult towc_link_await(struct towc_link *link, uint32_t number)
 {
+    int64_t began_ns = towc_wait_begins();
     tow_mutex_lock(&link->wait.lock);
     bool there = transfer_find(link, number) != NULL;
     while (there && atomic_load(&link->lost) == 0) {
@@ -170,6 +174,7 @@ CUresult towc_link_await(struct towc_link *link, uint32_t number)
         there = transfer_find(link, number) != NULL;
     }
     tow_mutex_unlock(&link->wait.lock);
+    towc_wait_ends(began_ns);
     return there ? (CUresult)atomic_load(&link->lost) : CUDA_SUCCESS;
 }
 

@@ -15,3 +15,6 @@ atomic_uint towc_mirror_candidates;
 
 /* Process-wide: the same; one thread of ours watches all of it. */
 atomic_uint towc_fault_count;
+
+/* Process-wide: the timeline's file is the process's. */
+_Atomic(towc_waited *) towc_wait_hook;

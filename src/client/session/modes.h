@@ -6,6 +6,9 @@
 #define TOW_CLIENT_MODES_H
 
 #include <stdatomic.h>
+#include <stdint.h>
+
+#include "base/clock.h"
 
 /* While not 0 every call waits for its reply: TOWLINE_SYNC=1, CUDA_LAUNCH_BLOCKING=1
  * (towc_launch_wishes), or a stream captures (but see TOW_CALL_CAPTURED). Each reason adds 1. */
@@ -22,5 +25,21 @@ extern atomic_uint towc_mirror_candidates;
 
 /* How many pieces of managed memory are demand-paged (client/hostmem/fault.h). */
 extern atomic_uint towc_fault_count;
+
+/* Who hears of each wait for a server when it is over, and when it began; NULL nearly always. */
+typedef void towc_waited(int64_t began_ns);
+extern _Atomic(towc_waited *) towc_wait_hook;
+static inline int64_t towc_wait_begins(void)
+{
+    return __builtin_expect(atomic_load_explicit(&towc_wait_hook, memory_order_acquire) != NULL, 0)
+               ? tow_time_now_ns()
+               : 0;
+}
+static inline void towc_wait_ends(int64_t began_ns)
+{
+    if (__builtin_expect(began_ns != 0, 0)) {
+        atomic_load_explicit(&towc_wait_hook, memory_order_acquire)(began_ns);
+    }
+}
 
 #endif
