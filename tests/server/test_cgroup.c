@@ -178,6 +178,35 @@ static void what_a_server_left_is_removed_by_the_next(void **state)
     tows_cgroups_close(&groups);
 }
 
+/* Its worker outlives that server, and has its limits here. */
+static void a_group_of_a_server_before_is_found_by_its_worker(void **state)
+{
+    struct tows_cgroups groups;
+    char command[256];
+    (void)state;
+    make_group("worker", 7);
+    snprintf(command, sizeof command, "mv %s/worker-%d-7 %s/worker-99-7", base, (int)getpid(),
+             base);
+    assert_int_equal(system(command), 0);
+    assert_int_equal(tows_cgroups_open_at(&groups, base, why, sizeof why), 0);
+    assert_int_equal(tows_cgroup_find(&groups, 4321), 0);
+    put(at("worker-99-7/cgroup.procs"), "4321\n");
+    assert_int_equal(tows_cgroup_find(&groups, 432), 0);
+    unsigned number = tows_cgroup_find(&groups, 4321);
+    assert_int_equal(number, 1);
+    tows_cgroup_limit(&groups, number, 5 << 20, 77);
+    assert_true(tows_cgroup_weigh(&groups, number, 33));
+    expect(at("worker-99-7/memory.max"), "5242880");
+    expect(at("worker-99-7/pids.max"), "77");
+    expect(at("worker-99-7/cpu.weight"), "33");
+    assert_int_equal(tows_cgroup_make(&groups), 2);
+    snprintf(command, sizeof command, "rm %s/worker-99-7/*", base);
+    assert_int_equal(system(command), 0);
+    tows_cgroup_remove(&groups, number);
+    assert_int_equal(access(at("worker-99-7"), F_OK), -1);
+    tows_cgroups_close(&groups);
+}
+
 static void what_is_missing_is_said(void **state)
 {
     struct tows_cgroups groups;
@@ -231,6 +260,8 @@ int main(void)
                                         teardown),
         cmocka_unit_test_setup_teardown(a_group_that_is_not_empty_yet_goes_later, setup, teardown),
         cmocka_unit_test_setup_teardown(what_a_server_left_is_removed_by_the_next, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_group_of_a_server_before_is_found_by_its_worker, setup,
+                                        teardown),
         cmocka_unit_test_setup_teardown(what_is_missing_is_said, setup, teardown),
         cmocka_unit_test(limits_leave_room_for_what_nobody_counts),
     };

@@ -47,6 +47,12 @@ class Server(t.Server):
         self.process.wait(timeout=60 * t.SLOW)
         t.wait_until(lambda: t.gone(listener), 20, "the listener, which has the sockets, is gone, too")
 
+    def leave(self):
+        """SIGUSR2; the exit code."""
+        self.flags = [flag.replace("tcp://127.0.0.1:0", self.address("tcp")) for flag in self.flags]
+        self.process.send_signal(signal.SIGUSR2)
+        return self.process.wait(timeout=60 * t.SLOW)
+
     def start(self):
         self.logs.append(self.log_path)
         self.log_path = self.folder / f"log{len(self.logs)}"
@@ -156,6 +162,52 @@ def of_two_processes_either_may_be_killed():
                 finish(process, what)
         t.wait_until(lambda: not server.sessions(), 20, "all sessions have ended")
         t.equal(sorted(path.name for path in server.place.iterdir()), ["lock"], "what is left in the folder")
+
+
+def leave_and_come_back(server):
+    with contextlib.ExitStack() as stack:
+        programs = {kind: stack.enter_context(running(server, kind, "8")) for kind in KINDS}
+        for _ in range(2):  # the second time they are another server's
+            before = server.sessions()
+            others = set(server.workers()) - {session["worker_pid"] for session in before.values()}
+            t.equal(server.leave(), 0, "the exit code")
+            t.check("leaves 3 sessions to the next" in server.log(), server.log())
+            t.check(not server.socket.exists(), "its socket is removed")
+            t.wait_until(lambda: all(map(t.gone, others)), 20, "what has no session has ended")
+            t.equal([session["id"] for session in before.values() if t.gone(session["worker_pid"])], [], "sessions that have ended")
+            server.start()
+            after = server.sessions()
+            t.equal(set(after), set(before), "sessions of the new server")
+            for number, session in after.items():
+                same(before[number], session)
+                t.check(session["charged"][0] >= 8 << 20, f"what session {number} has: {session}")
+        for what, process in programs.items():
+            finish(process, what)
+        t.wait_until(lambda: not server.sessions(), 20, "all sessions have ended")
+        t.equal(sorted(path.name for path in server.place.iterdir()), ["lock"], "what is left in the folder")
+        t.check("is killed" not in server.log() and "are ended" not in server.log(), server.log())
+
+
+@t.test(60, trees=("plain", "asan", "tsan"))
+def a_server_that_is_to_be_started_again_leaves_its_sessions():
+    with Server("--gpu-memory=64M", "--grace=5") as server:
+        leave_and_come_back(server)
+
+
+@t.test(60)
+def one_of_two_processes_leaves_them_too():
+    with split("--gpu-memory=64M", "--grace=5") as server:
+        leave_and_come_back(server)
+
+
+@t.test(60)
+def without_a_folder_it_ends_them_with_words():
+    with t.Server() as server, running(server, "unix") as process:
+        server.process.send_signal(signal.SIGUSR2)
+        t.equal(server.process.wait(timeout=60 * t.SLOW), 0, "the exit code")
+        process.wait(timeout=60 * t.SLOW)
+        said = process.stderr.read()
+        t.check("it is being shut down" in said, f"what the program's user reads: {said}")
 
 
 @t.test(60)

@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A guest whose first process is systemd: the units of packaging/systemd."""
 
+import json
 import pathlib
 import re
 import sys
@@ -81,6 +82,61 @@ def the_unit_serves_a_program():
             t.check(vm.run(f"ls -d {groups}/*/").returncode != 0, "a control group is left")
         finally:
             vm.run(f"systemctl stop towlined.socket towlined.service; rm -rf {UNITS}/towlined.* /etc/towline")
+
+
+def main_process(vm, other):
+    """The service's, once it is another one and the server serves."""
+    found = []
+
+    def serves():
+        found[:] = [state(vm, "MainPID", "ActiveState")]
+        return found[0]["ActiveState"] == "active" and found[0]["MainPID"] not in ("0", other)
+    t.wait_until(serves, 60, "the service is active with another process")
+    return found[0]["MainPID"]
+
+
+@t.test(LIMIT, alone=True)
+def sessions_outlive_the_service():
+    """systemctl restart, and a kill -9 of either process: the program computes on, in its control group with its limits."""
+    program = t.build_c(t.ROOT / "tests" / "system" / "helpers" / "rounds.c", ["-lcuda"], "rounds")
+    groups = "/sys/fs/cgroup/system.slice/towlined.service"
+    with guest("systemd") as vm:
+        install(vm)
+
+        def sessions():
+            done = vm.run([vm.path(t.TOWLINE), "status", "-s", "unix:///run/towline.sock", "--json"], timeout=60)
+            return json.loads(done.stdout)[0]["report"]["sessions"] if done.returncode == 0 else None
+        try:
+            knock(vm, "unix:///run/towline.sock")
+            vm.run("rm -f /tmp/over /tmp/said; (while ! test -e /tmp/over; do sleep 0.5; done | "
+                   f"ROUNDS_PAUSE_MS=200 {vm.path(t.TOWLINE)} run --no-check -s unix:///run/towline.sock -- {vm.path(program)} 8; "
+                   "echo it ended with $?) >/tmp/said 2>&1 </dev/null &")
+            t.wait_until(lambda: vm.run("cat /tmp/said").stdout.startswith("ready\n"), 60, "the program computes")
+            before, = sessions()
+            for order in ("systemctl restart towlined.service", "systemctl kill --kill-who=main -s KILL towlined.service",
+                          "kill -9 $(grep -lx tow-listener /proc/[0-9]*/comm | cut -d/ -f3)"):
+                main = state(vm, "MainPID")["MainPID"]
+                vm.run(order, check=True, timeout=60)
+                main_process(vm, main)
+                knock(vm, "unix:///run/towline.sock")
+                after = sessions()
+                t.equal([(one["id"], one["worker_pid"]) for one in after], [(before["id"], before["worker_pid"])], f"sessions after {order}")
+                t.check(after[0]["calls"] >= before["calls"], f"{after}")
+                calls = after[0]["calls"]
+                t.wait_until(lambda: sessions()[0]["calls"] > calls, 60, "the program computes on")
+                mine = f"$(grep -lx {before['worker_pid']} {groups}/worker-*/cgroup.procs | xargs dirname)"
+                t.wait_until(lambda: vm.run(f"cat {mine}/memory.max").stdout.strip().isdigit(), 60, "its group has limits again")
+            vm.run("touch /tmp/over")
+            t.wait_until(lambda: "it ended" in vm.run("cat /tmp/said").stdout, 60, "the program ends")
+            said = vm.run("cat /tmp/said").stdout
+            t.check(re.fullmatch(r"ready\n\d+ rounds\nit ended with 0\n", said), said)
+            vm.run("systemctl stop towlined.service", check=True, timeout=60)
+            t.equal(state(vm, "Result"), {"Result": "success"}, "how it ended")
+            t.check(vm.run(f"ls -d {groups}/*/").returncode != 0, "a control group is left")
+        except AssertionError as error:
+            raise AssertionError(f"{error}\n{journal(vm)}") from None
+        finally:
+            vm.run(f"touch /tmp/over; systemctl stop towlined.socket towlined.service; rm -rf {UNITS}/towlined.* /etc/towline")
 
 
 if __name__ == "__main__":

@@ -421,7 +421,8 @@ static _Noreturn void be_gauge(struct tows_gauge_page *page, pid_t parent, int a
 {
     sigset_t none;
     sigemptyset(&none);
-    signal(SIGUSR1, SIG_IGN); /* the listener's, as is this: */
+    signal(SIGUSR1, SIG_IGN); /* the listener's, as are these: */
+    signal(SIGUSR2, SIG_IGN);
     signal(SIGTERM, SIG_IGN);
     sigprocmask(SIG_SETMASK, &none, NULL);
     prctl(PR_SET_PDEATHSIG, SIGKILL);

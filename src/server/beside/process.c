@@ -16,7 +16,8 @@
 static _Noreturn void process_run(const struct tows_config *config, const char *const *flags,
                                   uint32_t user, pid_t parent, int control)
 {
-    static const int theirs[] = {SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGPIPE}; /* the listener's */
+    static const int theirs[] = {SIGINT,  SIGTERM, SIGHUP,
+                                 SIGUSR1, SIGUSR2, SIGPIPE}; /* the listener's */
     static char text[8 * TOW_CONFIG_TEXT_MAX], become[32];
     static char *exports[TOW_WALLS_ENVIRONMENT_MAX + 1];
     char *args[TOW_CONFIG_ARGS_MAX + TOW_PROCESS_FLAGS_MAX + 3] = {(char *)"towlined",

@@ -218,9 +218,9 @@ static const struct option_entry entries[] = {
      "How long programs may go on when the server is told to end by SIGTERM (5; 0: not at all).\n"
      "No new ones are served meanwhile; a second SIGTERM ends them at once."},
     {"restart-dir", 0, KIND_TEXT, 0, AT(restart_dir), 0, "FOLDER",
-     "A folder of this server's alone. With it programs go on when the server ends by accident, "
-     "and\n"
-     "a server that is started again with the same folder serves them on (none: they end, too)."},
+     "A folder of this server's alone. With it programs go on when the server ends by accident\n"
+     "or by SIGUSR2, and a server that is started again with the same folder serves them on\n"
+     "(none: they end, too)."},
     {"restart-wait", 0, KIND_COUNT, 0, AT(restart_wait), 3600, "SECONDS",
      "How long a session waits there for the server to be started again (60); then it ends."},
     {"cgroups", 0, KIND_COUNT, 0, AT(cgroups), 1, "0|1",

@@ -34,6 +34,7 @@ static int begin_signals(struct tows_server *server)
     sigaddset(&set, SIGINT);
     sigaddset(&set, SIGHUP);
     sigaddset(&set, SIGUSR1);
+    sigaddset(&set, SIGUSR2);
     sigaddset(&set, SIGCHLD);
     if (sigprocmask(SIG_BLOCK, &set, NULL) != 0) {
         return -errno;
@@ -179,7 +180,9 @@ int tows_begin_main(const struct tows_config *config, int argc, char **argv)
     }
     tows_door_fini(&server.door);
     tows_queue_fini(&server.queue);
-    tows_worker_pool_fini(&server.pool, "it is being shut down");
+    tows_worker_pool_fini(&server.pool,
+                          server.leaving ? "it is being started again" : "it is being shut down",
+                          server.leaving);
     tows_records_close(&server.pool.records);
     tows_gauge_stop(&server.gauge);
     tows_shaker_stop(&server.shaker);
@@ -197,5 +200,6 @@ int tows_begin_main(const struct tows_config *config, int argc, char **argv)
     if (server.monitored >= 0) {
         close(server.monitored);
     }
-    return error < 0 || server.failed ? 1 : 0;
+    bool left = server.leaving && tows_server_has_parent(&server);
+    return error < 0 || server.failed ? 1 : left ? TOW_PARENT_LEFT : 0;
 }

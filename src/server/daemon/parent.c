@@ -604,6 +604,10 @@ static int parent_end(struct tows_parent *parent, int signals)
                 WTERMSIG(parent->status), strsignal(WTERMSIG(parent->status)));
         return 1; /* what has no session ends with this process */
     }
+    if (WIFEXITED(parent->status) && WEXITSTATUS(parent->status) == TOW_PARENT_LEFT &&
+        parent->config.restart_dir[0] != '\0') {
+        return 0;
+    }
     tows_starter_kill(&parent->starter);
     tows_parent_reap(parent);
     while (parent->starter.count > 0 && !tow_time_passed(deadline)) {

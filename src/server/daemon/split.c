@@ -164,7 +164,7 @@ static int leave_starter(const struct tows_config *config)
 static int become_listener(const struct tows_split *split, const struct tows_config *config,
                            pid_t parent)
 {
-    static const int theirs[] = {SIGTERM, SIGINT, SIGHUP, SIGUSR1};
+    static const int theirs[] = {SIGTERM, SIGINT, SIGHUP, SIGUSR1, SIGUSR2};
     sigset_t set;
     sigemptyset(&set);
     for (size_t i = 0; i < sizeof theirs / sizeof *theirs; i++) {

@@ -189,6 +189,11 @@ static void take_signal(struct tows_server *server, unsigned number)
             tows_server_drain(server);
         }
         break;
+    case SIGUSR2:
+        if (server->config.private_dir[0] == '\0') {
+            tows_server_leave(server);
+        }
+        break;
     default:
         while (tows_worker_pool_reap(&server->pool, key) > 0) {
             worker_failed(server, key);

@@ -67,6 +67,18 @@ void tows_server_end(struct tows_server *server)
     tows_systemd_notify("STOPPING=1\nSTATUS=Being shut down");
 }
 
+void tows_server_leave(struct tows_server *server)
+{
+    if (server->pool.meeting.folder < 0 || server->ending_ns != 0) {
+        tows_server_end(server);
+        return;
+    }
+    server->leaving = true;
+    server->stop = true;
+    tow_log(TOW_AREA_SERVER, TOW_LOG_INFO, "is to be started again: leaves %u sessions to the next",
+            tows_worker_pool_count(&server->pool, TOW_WORKER_BUSY, NULL));
+}
+
 bool tows_server_is_dry(const struct tows_server *server)
 {
     for (const struct tows_pending_conn *conn = server->door.conns; conn != NULL;

@@ -48,6 +48,7 @@ struct tows_server {
     bool announced;            /* READY was said */
     bool failed;               /* the first worker could not start: end with an error */
     bool stop;
+    bool leaving;      /* stop, and leave the sessions to the next server */
     bool draining;     /* no new sessions; ends with the last */
     int64_t ending_ns; /* was told to end: when the sessions that are left end; 0: was not */
     int64_t started_ns;
@@ -74,6 +75,9 @@ void tows_server_look(struct tows_server *server);
 void tows_server_drain(struct tows_server *server);
 /* SIGTERM: programs that end soon may; the second time, or where nobody waits, it ends at once. */
 void tows_server_end(struct tows_server *server);
+/* SIGUSR2: it ends at once, and leaves the sessions to the next server, where there can be one
+ * (restart-dir); else as above. */
+void tows_server_leave(struct tows_server *server);
 /* Whether all sessions have ended, and all refusals are out. */
 bool tows_server_is_dry(const struct tows_server *server);
 

@@ -59,9 +59,14 @@ static bool cgroup_lists(const char *list, const char *word)
 static const char *cgroup_name(const struct tows_cgroups *groups, unsigned number, const char *file,
                                char ret_name[NAME_SIZE])
 {
-    int length = number == 0
-                     ? snprintf(ret_name, NAME_SIZE, "listener-%d", (int)groups->listener)
-                     : snprintf(ret_name, NAME_SIZE, "worker-%d-%u", (int)groups->listener, number);
+    const struct tows_cgroup_other *other = groups->others;
+    while (other != NULL && other->number != number) {
+        other = other->next;
+    }
+    pid_t listener = other != NULL ? other->listener : groups->listener;
+    unsigned named = other != NULL ? other->theirs : number;
+    int length = number == 0 ? snprintf(ret_name, NAME_SIZE, "listener-%d", (int)listener)
+                             : snprintf(ret_name, NAME_SIZE, "worker-%d-%u", (int)listener, named);
     if (file != NULL) {
         snprintf(ret_name + length, NAME_SIZE - (size_t)length, "/%s", file);
     }
@@ -120,12 +125,18 @@ static void cgroups_leave(struct tows_cgroups *groups)
 {
     char name[NAME_SIZE];
     int error = cgroup_write(groups->folder, "cgroup.procs", "0");
-    if (error == -EBUSY && groups->enabled[0] != '\0') {
-        cgroup_write(groups->folder, "cgroup.subtree_control", groups->enabled);
+    if (error == -EBUSY) {
+        cgroup_write(groups->folder, "cgroup.subtree_control",
+                     groups->on ? "-memory -pids -cpu" : groups->enabled);
         cgroup_write(groups->folder, "cgroup.procs", "0");
     }
     unlinkat(groups->folder, cgroup_name(groups, 0, NULL, name), AT_REMOVEDIR);
     close(groups->folder);
+    while (groups->others != NULL) {
+        struct tows_cgroup_other *other = groups->others;
+        groups->others = other->next;
+        free(other);
+    }
     *groups = (struct tows_cgroups){0};
 }
 
@@ -259,6 +270,37 @@ unsigned tows_cgroup_make(struct tows_cgroups *groups)
     cgroup_set(groups, number, "memory.oom.group", 1);
     cgroup_set(groups, number, "memory.swap.max", 0);
     return number;
+}
+
+/* Each of these groups has one process. */
+static bool cgroup_has(const struct tows_cgroups *groups, const char *group, pid_t pid)
+{
+    char name[NAME_SIZE + 16], text[TOW_MACHINE_TEXT];
+    snprintf(name, sizeof name, "%.*s/cgroup.procs", NAME_SIZE - 1, group);
+    return tows_machine_read(groups->folder, name, text) == 0 && strtol(text, NULL, 10) == pid;
+}
+
+unsigned tows_cgroup_find(struct tows_cgroups *groups, pid_t pid)
+{
+    int again = groups->on ? openat(groups->folder, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC) : -1;
+    DIR *folder = again >= 0 ? fdopendir(again) : NULL;
+    struct tows_cgroup_other *other = folder != NULL ? calloc(1, sizeof *other) : NULL;
+    bool found = false;
+    for (struct dirent *entry; other != NULL && !found && (entry = readdir(folder)) != NULL;) {
+        found = sscanf(entry->d_name, "worker-%d-%u", &other->listener, &other->theirs) == 2 &&
+                cgroup_has(groups, entry->d_name, pid);
+    }
+    if (folder != NULL) {
+        closedir(folder);
+    }
+    if (!found) {
+        free(other);
+        return 0;
+    }
+    other->number = groups->next++;
+    other->next = groups->others;
+    groups->others = other;
+    return other->number;
 }
 
 void tows_cgroup_enter(const struct tows_cgroups *groups, unsigned number)

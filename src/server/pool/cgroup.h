@@ -28,6 +28,14 @@ struct tows_cgroups {
     unsigned next;    /* number of the next worker's group */
     unsigned stays[TOW_CGROUP_STAYS_MAX];
     unsigned stay_count;
+    struct tows_cgroup_other *others; /* owned */
+};
+
+/* A group that a server before has made, and that has a number here. */
+struct tows_cgroup_other {
+    struct tows_cgroup_other *next;
+    unsigned number, theirs;
+    pid_t listener; /* theirs */
 };
 
 /* Once, before the first worker and all helpers: moves the listener. `ret_said` is a line for the
@@ -36,12 +44,15 @@ void tows_cgroups_open(struct tows_cgroups *groups, const struct tows_config *co
                        char *ret_said, size_t size);
 /* The same for the group at `path`: 0, or an error with a sentence without an end. */
 int tows_cgroups_open_at(struct tows_cgroups *groups, const char *path, char *why, size_t size);
-/* When no worker is left: the tree is as it was. */
+/* The tree is as it was, but for groups of workers that outlive the server, without their limits:
+ * with these nobody could start the next one there. */
 void tows_cgroups_close(struct tows_cgroups *groups);
 
 /* A group for a worker that is to start: its number. 0: it gets none, and nothing below does
  * anything for it. */
 unsigned tows_cgroup_make(struct tows_cgroups *groups);
+/* The group that a server before has made for its worker `pid`: its number here; 0: none. */
+unsigned tows_cgroup_find(struct tows_cgroups *groups, pid_t pid);
 /* The child between fork and exec: goes into it. */
 void tows_cgroup_enter(const struct tows_cgroups *groups, unsigned number);
 /* The most that its worker may have from now on: bytes of memory, threads. */

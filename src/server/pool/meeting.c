@@ -238,7 +238,7 @@ void tows_meeting_number(struct tows_meeting *meeting, uint64_t session)
 int tows_meeting_begin(struct tows_worker_pool *pool, struct tows_worker *worker)
 {
     struct tows_meeting *meeting = &pool->meeting;
-    if (meeting->folder < 0) {
+    if (meeting->folder < 0 || pool->config->restart_wait == 0) {
         return -1;
     }
     int error = worker->session < meeting->next ? 0 : -EIO; /* its number is not written down */

@@ -37,6 +37,9 @@ struct tows_parent_msg {
     char text[TOW_PARENT_TEXT_MAX];
 };
 
+/* The listener's exit code when it has left sessions to the next server. */
+enum { TOW_PARENT_LEFT = 3 };
+
 enum tows_parent_say {
     TOW_PARENT_ANSWER = 1, /* to the last question */
     TOW_PARENT_ENDED,      /* a process: `number`, `pid`, `status`, `full`, `unknown` */

@@ -134,6 +134,7 @@ static void run_child(const struct tows_starter *starter, const char *key, int c
     signal(SIGTERM, SIG_IGN);
     signal(SIGHUP, SIG_IGN);
     signal(SIGUSR1, SIG_IGN); /* drains the listener; a session goes on, whoever else hears it */
+    signal(SIGUSR2, SIG_IGN);
     sigset_t none;
     sigemptyset(&none);
     sigprocmask(SIG_SETMASK, &none, NULL);
@@ -432,6 +433,7 @@ int tows_starter_take(struct tows_starter *starter, pid_t pid, uint64_t born, ui
         return error;
     }
     starter->started->process = process;
+    starter->started->group = tows_cgroup_find(&starter->groups, pid);
     starter->taken++;
     return 0;
 }

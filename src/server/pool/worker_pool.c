@@ -450,6 +450,18 @@ static void record_failure(struct tows_worker_pool *pool, const char *sentence)
     pool->retry_ns = tow_time_now_ns() + (int64_t)seconds * TOW_TIME_S;
 }
 
+/* Groups of workers of the server before: it took their limits away with its own. Only now it is
+ * known how much the backend may have. */
+static void limit_taken(struct tows_worker_pool *pool)
+{
+    for (struct tows_worker *worker = pool->workers; worker != NULL; worker = worker->next) {
+        if (worker->state == TOW_WORKER_BUSY) {
+            tows_starter_limit(&pool->starter, worker->number, pool_memory(pool, worker),
+                               tows_cgroup_threads(pool->config));
+        }
+    }
+}
+
 static void record_ready(struct tows_worker_pool *pool, const struct tows_worker_msg *msg,
                          const char *text)
 {
@@ -619,7 +631,11 @@ int tows_worker_pool_hear(struct tows_worker_pool *pool, struct tows_worker *wor
         tows_suspend_hear(worker, msg.failed != 0, text, msg.text_size);
     }
     if (msg.what == TOW_WORKER_MSG_READY && worker->state == TOW_WORKER_STARTING) {
+        bool first = !pool->opened;
         record_ready(pool, &msg, text);
+        if (first) {
+            limit_taken(pool);
+        }
         tow_log(TOW_AREA_SERVER, TOW_LOG_DEBUG, "worker %d is ready after %lld ms",
                 (int)worker->pid,
                 (long long)((tow_time_now_ns() - worker->since_ns) / TOW_TIME_MS));
@@ -836,8 +852,37 @@ void tows_worker_pool_press(struct tows_worker_pool *pool)
     }
 }
 
-void tows_worker_pool_fini(struct tows_worker_pool *pool, const char *why)
+/* Those that go on without this server, which hears nothing of them any more. */
+static struct tows_worker *take_leaving(struct tows_worker_pool *pool)
 {
+    struct tows_worker *left = NULL, **at = &pool->workers;
+    while (*at != NULL) {
+        struct tows_worker *worker = *at;
+        if (worker->state != TOW_WORKER_BUSY || !worker->kept || worker->end_ns != 0) {
+            at = &worker->next;
+            continue;
+        }
+        *at = worker->next;
+        worker->next = left;
+        left = worker;
+    }
+    return left;
+}
+
+/* It sees the connection end. Its files stay. */
+static void free_left(struct tows_worker_pool *pool, struct tows_worker *left)
+{
+    while (left != NULL) {
+        struct tows_worker *worker = left;
+        left = worker->next;
+        worker->kept = false;
+        worker_free(pool, worker);
+    }
+}
+
+void tows_worker_pool_fini(struct tows_worker_pool *pool, const char *why, bool leave)
+{
+    struct tows_worker *left = leave ? take_leaving(pool) : NULL;
     for (struct tows_worker *worker = pool->workers; worker != NULL; worker = worker->next) {
         tows_refusals_close(worker); /* nobody hears from now on */
         if (worker->state == TOW_WORKER_BUSY) {
@@ -876,6 +921,7 @@ void tows_worker_pool_fini(struct tows_worker_pool *pool, const char *why)
         }
         worker_free(pool, worker);
     }
+    free_left(pool, left);
     tows_gates_fini(&pool->gates);
     tows_starter_fini(&pool->starter);
     tows_cache_writer_fini(&pool->writer);

@@ -195,7 +195,8 @@ void tows_worker_pool_wake(struct tows_worker_pool *pool, struct tows_worker *wo
 /* The worker of a session; NULL: there is none. */
 struct tows_worker *tows_worker_pool_find(struct tows_worker_pool *pool, uint64_t session);
 
-/* Ends all, tells their programs why, waits for them (at most about 3 s), frees everything. */
-void tows_worker_pool_fini(struct tows_worker_pool *pool, const char *why);
+/* Ends all, tells their programs why, waits for them (at most about 3 s), frees everything.
+ * `leave`: sessions that the next server can take over (meeting.h) go on. */
+void tows_worker_pool_fini(struct tows_worker_pool *pool, const char *why, bool leave);
 
 #endif
