@@ -161,6 +161,8 @@ static void seccomp_fill(struct program *program, bool accepts)
     add_socketpair(program);
     CHOSEN(program, SYS_prctl, 0, true, PR_SET_NAME, PR_GET_NAME, PR_GET_DUMPABLE, NAME_MAPPING,
            PR_SET_TIMERSLACK); /* session/watch.c */
+    /* The listener has its sockets, too, and must not wait when it closes the last descriptor. */
+    CHOSEN(program, SYS_setsockopt, 2, false, SO_LINGER);
     /* No signals by way of descriptors, nothing typed into the terminal that the log goes to. */
     CHOSEN(program, SYS_fcntl, 1, false, F_SETOWN, F_SETOWN_EX, F_SETSIG);
     CHOSEN(program, SYS_ioctl, 1, false, FIOSETOWN, SIOCSPGRP, TIOCSTI, TIOCLINUX, TIOCSETD);

@@ -322,9 +322,30 @@ static int try_pair(int type)
     return 0;
 }
 
+/* Whoever closes its last descriptor would wait until all is sent: the listener, for its client. */
+static int try_option(int option)
+{
+    const struct linger minute = {.l_onoff = 1, .l_linger = 60};
+    const int on = 1;
+    int pair[2], result;
+    if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) != 0) {
+        return -1;
+    }
+    result = setsockopt(pair[0], SOL_SOCKET, option,
+                        option == SO_LINGER ? (const void *)&minute : (const void *)&on,
+                        option == SO_LINGER ? sizeof minute : sizeof on);
+    int error = errno;
+    close(pair[0]);
+    close(pair[1]);
+    errno = error;
+    return result;
+}
+
 static void try_network(void)
 {
     char word[512];
+    tell("socket-lingers", try_option(SO_LINGER));
+    tell("own-option", try_option(SO_KEEPALIVE));
     tell("own-pair", try_pair(SOCK_SEQPACKET | SOCK_CLOEXEC));
     tell("pair-of-datagrams", try_pair(SOCK_DGRAM | SOCK_CLOEXEC));
     tell("pair-of-raw", try_pair(SOCK_RAW));
