@@ -50,6 +50,7 @@ struct towc_lasting {
     uint32_t seconds;
     atomic_int phase;
     char refusal[256]; /* by the own line's thread, before the line ends: so others know */
+    atomic_bool over;  /* the server has said so, and `refusal` why */
     struct lasting_line lines[TOW_LANES_MAX + 2]; /* its own, the lanes, the side line */
     /* One cut for the person, however many lines it is. */
     struct {
@@ -205,7 +206,8 @@ static int dial_again(void *arg, int64_t deadline_ns, struct tow_line **ret_line
     struct lasting_line *line = arg;
     struct towc_lasting *lasting = line->lasting;
     char why[TOW_WHY_MAX] = "";
-    if (atomic_load(&lasting->phase) == LEFT) {
+    /* Perhaps it is this line alone that the program waits for. */
+    if (atomic_load(&lasting->phase) == LEFT || atomic_load(&lasting->over)) {
         return -ESTALE;
     }
     if (cut_begins(line) && line->number != TOW_LANE_MAIN) {
@@ -214,6 +216,7 @@ static int dial_again(void *arg, int64_t deadline_ns, struct tow_line **ret_line
     int error = lasting_dial(lasting, line->number, deadline_ns, why, sizeof why, ret_line);
     if (error == -ESTALE && line->number == TOW_LANE_MAIN) {
         snprintf(lasting->refusal, sizeof lasting->refusal, "%s", why);
+        atomic_store(&lasting->over, true);
     } else if (error == -ESTALE) {
         error = -EAGAIN; /* the session's own line learns it, too, and says why */
     } else if (error < 0) {
