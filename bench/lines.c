@@ -167,7 +167,10 @@ static double stream(struct tow_line *line, uint8_t *bytes, size_t size, size_t 
             say(line, from, piece, false);
         } else {
             struct iovec parts[2] = {{(void *)(uintptr_t)words, HEAD}, {from, piece}};
-            good(tow_line_send_direct(line, parts, 2));
+            good(tow_line_lend(line, parts, 2));
+            if ((done + piece) % size == 0) {
+                good(tow_line_take_back(line)); /* as an upload of this size does */
+            }
         }
     }
     take(line, HEAD);

@@ -20,13 +20,15 @@
  * waiting. That line would copy it, too. */
 #define SMALL_RECORD (16u << 10)
 
-/* Below this a payload is cheaper as a copy in the ring; and so is a part of a larger one. */
+/* Below this a payload is cheaper as a copy in the ring; and so is a part of a larger one that is
+ * below TOW_LINE_LENT_MIN. */
 #define DIRECT_MIN (16u << 10)
-#define LENT_MIN (4u << 10)
 
 /* Copies of what was not acknowledged when the call returned. Who needs more waits. */
 #define COPIES (UINT64_C(8) << 20)
-_Static_assert(COPIES / DIRECT_MIN * TOW_LINE_IOV_MAX < KEEP_SEGMENTS,
+/* So many segments, and their memory is taken back before more is lent. */
+#define LENT_MOST (KEEP_SEGMENTS - TOW_LINE_IOV_MAX)
+_Static_assert(COPIES / DIRECT_MIN * TOW_LINE_IOV_MAX < LENT_MOST,
                "copies must not run out of segments");
 
 /* Rather than copy more than this, the caller waits until the peer has taken more of it, as long as
@@ -503,37 +505,75 @@ static int give_lent(struct keep_line *keep, uint64_t until)
  * do not. */
 static bool is_lent(const struct iovec *part)
 {
-    return part->iov_len >= LENT_MIN || part->iov_len % 8 != 0;
+    return part->iov_len >= TOW_LINE_LENT_MIN || part->iov_len % 8 != 0;
 }
 
-int keep_send_direct(struct tow_line *line, const struct iovec *iov, int count, size_t total)
+/* After an error part of a frame may be out, and what is lent is the callers': nothing follows. */
+static int stop_sending(struct keep_line *keep, int error)
+{
+    keep_end(keep, error, -ECONNRESET);
+    tow_mutex_lock(&keep->send);
+    keep_send_give(keep);
+    return atomic_load(&keep->line.down) ? -ESHUTDOWN : atomic_load(&keep->line.error);
+}
+
+/* There is room for the parts of one more call. What is lent was sent: nobody waits for us. */
+static int make_room(struct keep_line *keep)
+{
+    tow_mutex_lock(&keep->kept);
+    bool full = keep->end - keep->first > LENT_MOST;
+    tow_mutex_unlock(&keep->kept);
+    return full ? give_lent(keep, keep_end_of(keep)) : 0;
+}
+
+int keep_lend(struct tow_line *line, const struct iovec *iov, int count, size_t total)
 {
     struct keep_line *keep = keep_of(line);
     if (total < DIRECT_MIN) {
         return tow_ring_send_copy(line, iov, count);
     }
     int error = atomic_load(&line->error);
+    if (error == 0) {
+        error = make_room(keep);
+    }
     for (int i = 0; i < count && error == 0; i++) {
         error = iov[i].iov_len == 0 ? 0
                 : is_lent(&iov[i])  ? lend_large(keep, &iov[i])
                                     : lend_small(keep, &iov[i]);
     }
-    uint64_t until = keep_end_of(keep);
     if (error == 0) {
-        error = send_until(keep, until);
-    }
-    if (error == 0) {
-        error = give_lent(keep, until);
+        error = send_until(keep, keep_end_of(keep));
     }
     if (error < 0) {
-        /* Part of a frame may be out, and what is lent is the caller's: nothing follows. */
-        keep_end(keep, error, -ECONNRESET);
-        tow_mutex_lock(&keep->send);
-        keep_send_give(keep);
-        return atomic_load(&line->down) ? -ESHUTDOWN : atomic_load(&line->error);
+        return stop_sending(keep, error);
     }
     tow_line_count(&line->frames_out, 1);
     return 0;
+}
+
+/* Whether any memory is a caller's. What the peer has acknowledged may still be counted. */
+static bool has_lent(struct keep_line *keep)
+{
+    bool lent = false;
+    tow_mutex_lock(&keep->kept);
+    for (uint64_t i = keep->first; i < keep->end && !lent; i++) {
+        lent = !segment_at(keep, i)->copied;
+    }
+    tow_mutex_unlock(&keep->kept);
+    return lent;
+}
+
+int keep_take_back(struct tow_line *line)
+{
+    struct keep_line *keep = keep_of(line);
+    int error = has_lent(keep) ? give_lent(keep, keep_end_of(keep)) : 0;
+    return error < 0 ? stop_sending(keep, error) : 0;
+}
+
+int keep_send_direct(struct tow_line *line, const struct iovec *iov, int count, size_t total)
+{
+    int error = keep_lend(line, iov, count, total);
+    return error == 0 && total >= DIRECT_MIN ? keep_take_back(line) : error;
 }
 
 /* ---- waiting for the peer ---- */

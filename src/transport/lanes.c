@@ -5,6 +5,7 @@
 #include "base/clock.h"
 #include "base/mutex.h"
 #include "base/thread.h"
+#include "transport/data.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -51,28 +52,27 @@ static void lanes_end(struct tow_lanes *lanes, int error)
 
 static int send_job(struct tow_line *line, const struct tow_lane_job *job)
 {
-    static const uint8_t zeros[8];
     size_t each = job->each != 0 ? job->each : TOW_DATA_MAX;
-    for (size_t sent = 0; sent < job->size;) {
-        size_t n = job->size - sent < each ? job->size - sent : each;
-        const uint8_t *bytes =
-            job->fetch != NULL ? job->fetch(job->user, job->offset + sent, n) : job->bytes + sent;
-        struct tow_data data = {
-            .transfer = job->transfer, .offset = job->offset + sent, .size = (uint32_t)n};
-        uint8_t head[TOW_DATA_HEAD];
-        uint32_t pad = 0;
-        int error = tow_data_head_encode(&data, 0, 0, head, &pad);
-        struct iovec parts[3] = {
-            {head, sizeof head}, {(void *)(uintptr_t)bytes, n}, {(void *)(uintptr_t)zeros, pad}};
-        if (error == 0) {
-            error = tow_line_send_direct(line, parts, 3);
+    struct tow_data data = {
+        .transfer = job->transfer, .offset = job->offset, .size = (uint32_t)each};
+    uint64_t all = job->offset + job->size, sent = 0;
+    int error = 0;
+    while (error == 0 && data.offset < all) {
+        uint64_t end = all;
+        const uint8_t *bytes;
+        if (job->fetch != NULL) {
+            end = all - data.offset < each ? all : data.offset + each;
+            bytes = job->fetch(job->user, data.offset, (size_t)(end - data.offset));
+        } else {
+            bytes = job->bytes + (data.offset - job->offset);
         }
-        if (error < 0) {
-            return error;
+        error = tow_data_send(line, &data, end, bytes, &sent);
+        if (job->fetch != NULL && error == 0) {
+            error = tow_line_take_back(line); /* the next are packed where these are */
         }
-        sent += n;
     }
-    return 0;
+    int given = tow_line_take_back(line);
+    return error < 0 ? error : given;
 }
 
 static void *sender_run(void *arg)

@@ -38,7 +38,7 @@ _Static_assert(TOW_LINE_RING_SIZE >= TOW_FRAME_MAX + TOW_FRAME_MAX / 2, "frames 
 /* The most that can be reserved, or asked for in a peek. */
 #define TOW_LINE_FRAME_MAX TOW_FRAME_MAX
 
-/* Parts of tow_line_send_direct. */
+/* Parts of tow_line_send_direct and tow_line_lend. */
 #define TOW_LINE_IOV_MAX 8
 
 /* What both sides of a ring share. Each word has cache lines of its own: head is written by the
@@ -76,6 +76,9 @@ struct tow_line_ops {
     /* The same, by a caller who will wait for the answer: may send from this thread. */
     void (*send_now)(struct tow_line *line);
     int (*send_direct)(struct tow_line *line, const struct iovec *iov, int count, size_t total);
+    /* Both or none: without them the memory is the caller's again as with send_direct. */
+    int (*lend)(struct tow_line *line, const struct iovec *iov, int count, size_t total);
+    int (*take_back)(struct tow_line *line);
     /* Until there is room for `size` bytes in the out ring: how much. NULL: whoever takes from the
      * ring makes it. */
     int (*await_room)(struct tow_line *line, size_t size, uint64_t *ret_room);
@@ -201,6 +204,14 @@ static inline void tow_line_commit_now(struct tow_line *line, size_t size)
 /* Sends large bytes from the caller's own memory, behind everything committed, without copying them
  * where the kind can. Returns when the memory may be reused. At most TOW_LINE_IOV_MAX parts. */
 int tow_line_send_direct(struct tow_line *line, const struct iovec *iov, int count);
+
+/* The same in several calls: the memory may be reused behind tow_line_take_back, which has to come
+ * behind the last of them, whether they failed or not. Parts that are smaller than this, and of
+ * whole words of 8 bytes, are the caller's at once. Other producers may send in between, and
+ * meanwhile. A line that keeps what it sends (keep.h) copies less then. */
+#define TOW_LINE_LENT_MIN (4u << 10)
+int tow_line_lend(struct tow_line *line, const struct iovec *iov, int count);
+int tow_line_take_back(struct tow_line *line);
 
 /* Waits until everything committed has left this process (it survives our end). Call it before
  * exit; the caller must keep producers away meanwhile. */

@@ -397,20 +397,44 @@ int tow_ring_send_copy(struct tow_line *line, const struct iovec *iov, int count
     return 0;
 }
 
-int tow_line_send_direct(struct tow_line *line, const struct iovec *iov, int count)
+/* How much it is; -EINVAL: that cannot be. */
+static int64_t direct_total(const struct iovec *iov, int count)
 {
-    tow_locks_over(TOW_LOCK_OVER_LINE, "tow_line_send_direct");
+    int64_t total = 0;
     if (count < 0 || count > TOW_LINE_IOV_MAX) {
         return -EINVAL;
     }
-    size_t total = 0;
     for (int i = 0; i < count; i++) {
-        if (iov[i].iov_len > SIZE_MAX / 2 - total) {
+        if (iov[i].iov_len > (size_t)(INT64_MAX / 2 - total)) {
             return -EINVAL;
         }
-        total += iov[i].iov_len;
+        total += (int64_t)iov[i].iov_len;
     }
-    return line->ops->send_direct(line, iov, count, total);
+    return total;
+}
+
+int tow_line_send_direct(struct tow_line *line, const struct iovec *iov, int count)
+{
+    tow_locks_over(TOW_LOCK_OVER_LINE, "tow_line_send_direct");
+    int64_t total = direct_total(iov, count);
+    return total < 0 ? (int)total : line->ops->send_direct(line, iov, count, (size_t)total);
+}
+
+int tow_line_lend(struct tow_line *line, const struct iovec *iov, int count)
+{
+    tow_locks_over(TOW_LOCK_OVER_LINE, "tow_line_lend");
+    int64_t total = direct_total(iov, count);
+    if (total < 0) {
+        return (int)total;
+    }
+    return (line->ops->lend != NULL ? line->ops->lend : line->ops->send_direct)(line, iov, count,
+                                                                                (size_t)total);
+}
+
+int tow_line_take_back(struct tow_line *line)
+{
+    tow_locks_over(TOW_LOCK_OVER_LINE, "tow_line_take_back");
+    return line->ops->take_back != NULL ? line->ops->take_back(line) : 0;
 }
 
 int tow_line_drain(struct tow_line *line, int64_t deadline_ns)

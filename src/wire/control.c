@@ -497,7 +497,7 @@ int tow_data_frames_encode(const struct tow_data *data, uint64_t end,
     do {
         struct tow_data_frame *frame = &ret_frames[count++];
         next.size = end - next.offset < data->size ? (uint32_t)(end - next.offset) : data->size;
-        next.flags = data->flags | (next.offset + next.size == end ? TOW_DATA_LAST : 0);
+        next.flags = next.offset + next.size == end ? data->flags : data->flags & ~TOW_DATA_LAST;
         error = tow_data_head_encode(&next, 0, 0, frame->head, &frame->pad);
         frame->offset = next.offset;
         frame->size = next.size;

@@ -248,9 +248,9 @@ struct tow_data {
 /* Writes the 32 bytes of head; the caller then sends `size` bytes and *ret_pad zeros. */
 int tow_data_head_encode(const struct tow_data *data, uint16_t thread, uint32_t context,
                          uint8_t ret_head[TOW_DATA_HEAD], uint32_t *ret_pad);
-/* The frames of a transfer from `data->offset` on, of data->size bytes each: their heads, at most
- * TOW_DATA_HEADS. The last one of a transfer, which has `end` bytes in all, is marked. */
-enum { TOW_DATA_HEADS = 8 };
+/* The frames of a transfer from `data->offset` to `end`, of data->size bytes each: their heads, at
+ * most TOW_DATA_HEADS. TOW_DATA_LAST among data->flags is for the one that reaches `end`. */
+enum { TOW_DATA_HEADS = 2 };
 struct tow_data_frame {
     uint64_t offset;
     uint32_t size, pad; /* payload bytes, and zeros behind them */

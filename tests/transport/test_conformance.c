@@ -146,6 +146,8 @@ static void many_small_frames_arrive_in_order_both_ways(void **state)
 struct bulk {
     struct tow_line *line;
     uint8_t *bytes;
+    size_t size;
+    bool lends;
 };
 
 static void *bulk_producer(void *arg)
@@ -167,20 +169,27 @@ static void *bulk_producer(void *arg)
             {.iov_base = bulk->bytes + i * 64 + BULK_CHUNK / 2,
              .iov_len = BULK_CHUNK - BULK_CHUNK / 2},
         };
-        error = tow_line_send_direct(bulk->line, iov, 3);
+        error = (bulk->lends ? tow_line_lend : tow_line_send_direct)(bulk->line, iov, 3);
         if (error < 0) {
             return (void *)(intptr_t)error;
         }
     }
+    if (bulk->lends) {
+        int error = tow_line_take_back(bulk->line);
+        memset(bulk->bytes, 0xee, bulk->size); /* it may be used for something else */
+        return (void *)(intptr_t)error;
+    }
     return NULL;
 }
 
-static void bulk_goes_from_memory_to_memory_in_order(void **state)
+static void bulk_goes_in_order(bool lends)
 {
     size_t size = BULK_CHUNK + BULK_COUNT * 64;
     uint8_t *bytes = test_malloc(size), *copy = test_malloc(BULK_CHUNK);
+    uint8_t *expected = test_malloc(size);
     lines_bytes(7, 0, bytes, size);
-    struct bulk bulk = {client, bytes};
+    memcpy(expected, bytes, size);
+    struct bulk bulk = {client, bytes, size, lends};
     pthread_t producer = start(bulk_producer, &bulk);
     for (uint32_t i = 0; i < BULK_COUNT; i++) {
         const uint8_t *at;
@@ -191,11 +200,22 @@ static void bulk_goes_from_memory_to_memory_in_order(void **state)
         assert_int_equal(words[1], i);
         tow_line_consume(server, 16);
         assert_int_equal(tow_line_recv_into(server, copy, BULK_CHUNK), 0);
-        assert_memory_equal(copy, bytes + i * 64, BULK_CHUNK);
+        assert_memory_equal(copy, expected + i * 64, BULK_CHUNK);
     }
     assert_int_equal(finish(producer), 0);
     test_free(bytes);
     test_free(copy);
+    test_free(expected);
+}
+
+static void bulk_goes_from_memory_to_memory_in_order(void **state)
+{
+    bulk_goes_in_order(false);
+}
+
+static void memory_that_is_lent_is_given_back(void **state)
+{
+    bulk_goes_in_order(true);
 }
 
 static void small_direct_sends_keep_their_place(void **state)
@@ -725,6 +745,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(a_further_line_reaches_the_same_server),
         CASE(many_small_frames_arrive_in_order_both_ways),
         CASE(bulk_goes_from_memory_to_memory_in_order),
+        CASE(memory_that_is_lent_is_given_back),
         CASE(small_direct_sends_keep_their_place),
         CASE(the_largest_frame_is_contiguous_wherever_it_falls),
         CASE(a_full_window_blocks_and_resumes),

@@ -339,20 +339,49 @@ static struct head frame_of(uint64_t seed, uint64_t number, bool last)
     return head;
 }
 
-static int produce(struct side *side, uint8_t *bytes, struct head head)
+/* Memory that is lent, payload behind payload, and taken back together. */
+enum { LENDS = 4 };
+struct lender {
+    struct head heads[LENDS];
+    uint8_t *bytes; /* LENDS * PAYLOAD_MAX of them */
+    unsigned used;
+};
+
+static int take_back(struct side *side, struct lender *lender)
+{
+    int error = tow_line_take_back(side->line);
+    memset(lender->heads, 0xee, sizeof lender->heads); /* it may be used for something else */
+    for (unsigned i = 0; i < lender->used; i++) {
+        memset(lender->bytes + i * PAYLOAD_MAX, 0xee, 200000);
+    }
+    lender->used = 0;
+    return error;
+}
+
+static int produce(struct side *side, struct lender *lender, struct head head)
 {
     uint64_t seed = mix(side->out ^ head.number);
     uint8_t *at;
     if (head.kind == 1) {
+        uint8_t *bytes = lender->bytes + lender->used * PAYLOAD_MAX;
+        struct head *own = &lender->heads[lender->used];
+        *own = head;
         paint(bytes, head.size, seed);
         /* The last part is what makes a payload of any size a frame: zeros, elsewhere. */
         size_t half = head.size / 16 * 8, pad = head.size > 8 ? head.number % 8 : 0;
-        const struct iovec parts[4] = {{&head, sizeof head},
+        const struct iovec parts[4] = {{own, sizeof *own},
                                        {bytes, half},
                                        {bytes + half, head.size - half - pad},
                                        {bytes + head.size - pad, pad}};
-        int error = tow_line_send_direct(side->line, parts, 4);
-        memset(bytes, 0xee, head.size); /* it may be used for something else */
+        int error;
+        if (head.number % 4 < 3) {
+            error = tow_line_lend(side->line, parts, 4);
+            lender->used++;
+            return error < 0 || lender->used < LENDS ? error : take_back(side, lender);
+        }
+        error = tow_line_send_direct(side->line, parts, 4);
+        memset(bytes, 0xee, head.size);
+        *own = (struct head){0};
         return error;
     }
     int error = tow_line_reserve(side->line, sizeof head + head.size, &at);
@@ -375,11 +404,11 @@ static int produce(struct side *side, uint8_t *bytes, struct head head)
 static void *produce_all(void *arg)
 {
     struct side *side = arg;
-    uint8_t *bytes = malloc(PAYLOAD_MAX);
+    struct lender lender = {.bytes = malloc(LENDS * PAYLOAD_MAX)};
     int error = 0;
     for (uint64_t number = 0; error == 0; number++) {
         bool last = atomic_load(&enough);
-        error = produce(side, bytes, frame_of(side->out, number, last));
+        error = produce(side, &lender, frame_of(side->out, number, last));
         if (last) {
             break;
         }
@@ -387,8 +416,9 @@ static void *produce_all(void *arg)
             tow_line_drain(side->line, tow_time_deadline(TOW_TIME_S));
         }
     }
-    free(bytes);
-    return (void *)(intptr_t)error;
+    int given = take_back(side, &lender);
+    free(lender.bytes);
+    return (void *)(intptr_t)(error < 0 ? error : given);
 }
 
 /* The frames in their order, each of them whole. 0, or what was wrong. */

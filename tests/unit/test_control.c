@@ -651,7 +651,7 @@ static void frames_make_up_a_transfer(void **state)
                                     EACH + 1, 7 * EACH, 8 * EACH, 8 * EACH + 3};
     for (size_t i = 0; i < sizeof ends / sizeof *ends; i++) {
         struct tow_data_frame frames[TOW_DATA_HEADS];
-        struct tow_data data = {.transfer = 9, .size = EACH}, got;
+        struct tow_data data = {.transfer = 9, .size = EACH, .flags = TOW_DATA_LAST}, got;
         uint64_t at = 0;
         do {
             unsigned count = 0;

@@ -22,6 +22,7 @@
 #include "gen/event.h"
 #include "gen/memory.h"
 #include "gen/stream.h"
+#include "transport/data.h"
 #include "wire/control.h"
 
 /* ---- what the rooms above do ---- */
@@ -795,32 +796,24 @@ void towc_call_get_array(struct towc_call *call, void *into, size_t element, siz
 
 /* ---- bulk ---- */
 
-static int send_frame(struct towc_link *link, const struct tow_data_frame *frame,
-                      const uint8_t *bytes)
-{
-    static const uint8_t zeros[8];
-    struct iovec parts[3] = {{(void *)(uintptr_t)frame->head, sizeof frame->head},
-                             {(void *)(uintptr_t)bytes, frame->size},
-                             {(void *)(uintptr_t)zeros, frame->pad}};
-    tow_lock_take(&link->send.lock);
-    int error = tow_line_send_direct(link->line, parts, 3);
-    towc_link_add(&link->counters.bytes_out, sizeof frame->head + frame->size + frame->pad);
-    tow_lock_give(&link->send.lock);
-    return error;
-}
-
-/* The next frames of a transfer, from data->offset on. */
+/* The next frames of a transfer, from data->offset on: those that lie side by side at once. */
 static int send_packed(struct towc_link *link, const struct towc_packer *packer,
                        struct tow_data *data)
 {
-    struct tow_data_frame next[TOW_DATA_HEADS];
-    unsigned count = 0;
-    int error = tow_data_frames_encode(data, packer->size, next, &count);
-    for (unsigned i = 0; i < count && error == 0; i++) {
-        error = send_frame(link, &next[i],
-                           packer->flat ? packer->rect.first + next[i].offset
-                                        : towc_packer_bytes(packer, next[i].offset, next[i].size));
-        data->offset = next[i].offset + next[i].size;
+    uint64_t end = packer->size;
+    const uint8_t *bytes = packer->rect.first + data->offset;
+    if (!packer->flat) {
+        end = end - data->offset < packer->each ? end : data->offset + packer->each;
+        bytes = towc_packer_bytes(packer, data->offset, (size_t)(end - data->offset));
+        data->flags = end == packer->size ? TOW_DATA_LAST : 0;
+    }
+    uint64_t sent = 0;
+    tow_lock_take(&link->send.lock);
+    int error = tow_data_send(link->line, data, end, bytes, &sent);
+    towc_link_add(&link->counters.bytes_out, sent);
+    tow_lock_give(&link->send.lock);
+    if (!packer->flat && error == 0) {
+        error = tow_line_take_back(link->line); /* the next are packed where these are */
     }
     return error;
 }
@@ -828,14 +821,19 @@ static int send_packed(struct towc_link *link, const struct towc_packer *packer,
 CUresult towc_link_upload_packed(struct towc_link *link, uint32_t transfer,
                                  const struct towc_packer *packer, uint64_t offset)
 {
-    struct tow_data data = {.transfer = transfer, .offset = offset, .size = (uint32_t)packer->each};
+    struct tow_data data = {.transfer = transfer,
+                            .flags = TOW_DATA_LAST,
+                            .offset = offset,
+                            .size = (uint32_t)packer->each};
+    int error;
     do {
-        int error = send_packed(link, packer, &data);
-        if (error < 0) {
-            towc_link_lose(link, loss_reason(error));
-            return (CUresult)atomic_load(&link->lost);
-        }
-    } while (data.offset < packer->size);
+        error = send_packed(link, packer, &data);
+    } while (error == 0 && data.offset < packer->size);
+    int given = tow_line_take_back(link->line);
+    if (error < 0 || given < 0) {
+        towc_link_lose(link, loss_reason(error < 0 ? error : given));
+        return (CUresult)atomic_load(&link->lost);
+    }
     /* Other threads' commands went between, and came before the device had all of it. */
     atomic_fetch_add_explicit(&link->beside, 1, memory_order_relaxed);
     return CUDA_SUCCESS;

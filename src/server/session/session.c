@@ -14,6 +14,7 @@
 #include "base/mutex.h"
 #include "base/thread.h"
 #include "gen/context.h"
+#include "transport/data.h"
 #include "transport/lanes.h"
 #include "wire/frame.h"
 #include "wire/limits.h"
@@ -247,35 +248,19 @@ int tows_session_send(struct tows_session *session, uint16_t kind, uint16_t thre
 int tows_session_send_data(struct tows_session *session, uint32_t transfer, uint64_t offset,
                            const void *bytes, size_t size, uint32_t flags)
 {
-    const uint8_t *from = bytes;
+    struct tow_data data = {
+        .transfer = transfer, .flags = flags, .offset = offset, .size = TOW_DATA_MAX};
+    int error;
     do {
-        size_t n = size < TOW_DATA_MAX ? size : TOW_DATA_MAX;
-        struct tow_data data = {.transfer = transfer,
-                                .flags = n == size ? flags : flags & ~TOW_DATA_LAST,
-                                .offset = offset,
-                                .size = (uint32_t)n};
-        uint8_t head[TOW_DATA_HEAD];
-        uint32_t pad = 0;
-        static const uint8_t zeros[8];
-        int error = tow_data_head_encode(&data, 0, 0, head, &pad);
-        if (error < 0) {
-            return error;
-        }
-        struct iovec parts[3] = {
-            {head, sizeof head}, {(void *)(uintptr_t)from, n}, {(void *)(uintptr_t)zeros, pad}};
+        uint64_t sent = 0;
         tow_mutex_lock(&session->reply_lock);
-        error = tow_line_send_direct(session->line, parts, 3);
+        error = tow_data_send(session->line, &data, offset + size,
+                              (const uint8_t *)bytes + (data.offset - offset), &sent);
         tow_mutex_unlock(&session->reply_lock);
-        if (error < 0) {
-            return error;
-        }
-        atomic_fetch_add_explicit(&session->stats->bytes_out, sizeof head + n + pad,
-                                  memory_order_relaxed);
-        from += n;
-        offset += n;
-        size -= n;
-    } while (size > 0);
-    return 0;
+        atomic_fetch_add_explicit(&session->stats->bytes_out, sent, memory_order_relaxed);
+    } while (error == 0 && data.offset < offset + size);
+    int given = size > 0 ? tow_line_take_back(session->line) : 0;
+    return error < 0 ? error : given;
 }
 
 void tows_session_print(struct tows_session *session, const char *text, size_t length,
