@@ -2,12 +2,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """How far a call travels inside the client: entries of functions on the caller's thread, and moves between files.
 
-  tools/moves.py BUILD             four calls, each over one kind of line: entries, functions, files, moves
+  tools/moves.py BUILD             calls, each over one kind of line: entries, functions, files, moves
   tools/moves.py --check BUILD     the same, and fails where there are more moves than their limits (make check-moves)
 
 A move is an entry into a function of another file than the entry before; returns do not count, nor do locks. The client is
 compiled anew without optimisation and with -finstrument-functions (tools/moves.c), towlined is BUILD's. Needs addr2line (binutils). Over
-tcp there are four connections, whatever the machine has. Each call is made three times, and the one with the fewest moves
+tcp there are four connections, whatever the machine has; "lasting" is tcp that outlives them. Each call is made three times, and the one with the fewest moves
 counts: now and then a thread that sleeps must be woken, or a ring is emptied by the caller.
 """
 
@@ -23,7 +23,8 @@ import tempfile
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 # A call, its line, and the most moves it may make.
-FLOWS = (("launch", "tcp", 33), ("upload", "tcp", 43), ("download", "shm", 240), ("module", "tcp", 150))
+FLOWS = (("launch", "tcp", 33), ("upload", "tcp", 43), ("download", "shm", 240), ("module", "tcp", 150),
+         ("launch", "lasting", 36), ("upload", "lasting", 100))
 TRIES = 3
 FOLDERS = ("base", "wire", "transport", "client")
 # A lock is a word of the language to who reads, whichever header has it.
@@ -97,13 +98,14 @@ def main():
     sys.path.insert(0, str(ROOT / "tests" / "lib"))
     import towtest  # noqa: E402  (it looks for the build when it is loaded)
     wrong = []
-    with tempfile.TemporaryDirectory(prefix="towline-moves-") as folder, towtest.Server() as server:
+    with tempfile.TemporaryDirectory(prefix="towline-moves-") as folder, towtest.Server("--reconnect=0") as plain, towtest.Server() as lasting:
         path = program(build, pathlib.Path(folder))
-        print(f"{'':10}{'':6}{'entries':>10}{'functions':>11}{'files':>8}{'moves':>8}")
+        print(f"{'':10}{'':8}{'entries':>10}{'functions':>11}{'files':>8}{'moves':>8}")
         for flow, kind, most in FLOWS:
-            entries = min((walk(path, flow, server.address(kind)) for _ in range(TRIES)), key=moves)
+            address = lasting.address("tcp") if kind == "lasting" else plain.address(kind)
+            entries = min((walk(path, flow, address) for _ in range(TRIES)), key=moves)
             files = {file for _, file in entries}
-            print(f"{flow:10}{kind:6}{len(entries):10}{len(set(entries)):11}{len(files):8}{moves(entries):8}")
+            print(f"{flow:10}{kind:8}{len(entries):10}{len(set(entries)):11}{len(files):8}{moves(entries):8}")
             if moves(entries) > most:
                 wrong.append(f"failed: {flow} over {kind} makes {moves(entries)} moves between files; the limit is {most} (tools/moves.py)")
     if args.check:
