@@ -23,7 +23,7 @@ import tempfile
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 # A call, its line, and the most moves it may make.
-FLOWS = (("launch", "tcp", 33), ("upload", "tcp", 43), ("download", "shm", 240), ("module", "tcp", 150),
+FLOWS = (("launch", "tcp", 34), ("upload", "tcp", 43), ("download", "shm", 240), ("module", "tcp", 150),
          ("launch", "lasting", 36), ("upload", "lasting", 100))
 TRIES = 3
 FOLDERS = ("base", "wire", "transport", "client")
