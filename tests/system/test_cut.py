@@ -190,6 +190,35 @@ def its_address_may_be_another_then():
             t.check(re.search(r"session 1 was cut off, and goes on from 127\.0\.0\.2:", server.log()), server.log())
 
 
+def stands_still(server, proxy, process):
+    """The proxy takes and sends nothing for longer than a machine may be silent; its kernel answers."""
+    t.wait_until(lambda: any(session["calls"] > 100 for session in server.status()["sessions"]), 20, "the program works")
+    proxy.stalled = True
+    time.sleep(7)  # longer than the heartbeat: nothing is to happen meanwhile
+    session, = server.status()["sessions"]
+    t.check("detached_s" not in session, f"the session is not detached: {session}")
+    t.check(process.poll() is None and proxy.refused == 0, "the program waits, and does not connect again")
+
+
+@t.test(120)
+def a_proxy_that_stands_still_is_waited_for():
+    """It cannot be told from a server that does: both go on where they were, without a cut."""
+    with t.Server("--heartbeat=5") as server, cutter.Cutter(server.port()) as proxy, running(proxy.address, 40) as process:
+        stands_still(server, proxy, process)
+        proxy.stalled = False
+        err = finish(process, 40)
+        t.check("was cut" not in err, err)
+
+
+@t.test(120)
+def one_that_ends_after_that_was_a_cut():
+    with t.Server("--heartbeat=5") as server, cutter.Cutter(server.port()) as proxy, running(proxy.address, 40) as process:
+        stands_still(server, proxy, process)
+        proxy.cut_all()
+        proxy.stalled = False
+        t.check(BACK in finish(process, 40), "the program goes on over another connection")
+
+
 def ends_with_its_worker(server, kind):
     with server, running(server.address(kind), 1000, 1, **getattr(server, "settings", {})) as process:
         t.wait_until(lambda: any(session["calls"] > 100 for session in server.status()["sessions"]), 20, "the program works")
