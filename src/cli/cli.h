@@ -49,6 +49,7 @@ extern const struct tow_command tow_command_cdi;
 extern const struct tow_command tow_command_bench;
 extern const struct tow_command tow_command_doctor;
 extern const struct tow_command tow_command_stats;
+extern const struct tow_command tow_command_timeline;
 extern const struct tow_command tow_command_version;
 
 /* "towline: " and a sentence on stderr: something is wrong; or (tell) something is to be known. */

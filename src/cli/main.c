@@ -11,10 +11,11 @@
 static const struct tow_command command_help; /* below: it knows the others */
 
 static const struct tow_command *const commands[] = {
-    &tow_command_run,     &tow_command_devices, &tow_command_status,  &tow_command_top,
-    &tow_command_check,   &tow_command_doctor,  &tow_command_usage,   &tow_command_end,
-    &tow_command_suspend, &tow_command_resume,  &tow_command_trust,   &tow_command_cdi,
-    &tow_command_bench,   &tow_command_stats,   &tow_command_version, &command_help,
+    &tow_command_run,     &tow_command_devices, &tow_command_status,   &tow_command_top,
+    &tow_command_check,   &tow_command_doctor,  &tow_command_usage,    &tow_command_end,
+    &tow_command_suspend, &tow_command_resume,  &tow_command_trust,    &tow_command_cdi,
+    &tow_command_bench,   &tow_command_stats,   &tow_command_timeline, &tow_command_version,
+    &command_help,
 };
 #define COMMAND_COUNT (sizeof commands / sizeof *commands)
 

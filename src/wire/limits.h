@@ -60,8 +60,9 @@
 /* Text of one PRINT frame. */
 #define TOW_PRINT_MAX (64u << 10)
 
-/* What one answer to TIMELINE has: 196 KB of spans, and names of 512 characters at most. */
-#define TOW_TIMELINE_SPANS_MAX 4096u
+/* What one answer to TIMELINE has: names of 512 characters at most, and spans that fill most of a
+ * frame. A question waits behind what the program has sent, so there are not many of them. */
+#define TOW_TIMELINE_SPANS_MAX 16384u
 #define TOW_TIMELINE_NAMES_MAX 64u
 #define TOW_TIMELINE_NAME_MAX 512u
 

@@ -15,7 +15,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "lib"))
 import towtest as t  # noqa: E402
 
 NOWHERE = "/nonexistent/towline.sock"
-COMMANDS = ("run", "devices", "status", "top", "check", "doctor", "usage", "end", "suspend", "resume", "trust", "cdi", "bench", "stats", "version", "help")
+COMMANDS = ("run", "devices", "status", "top", "check", "doctor", "usage", "end", "suspend", "resume", "trust", "cdi", "bench", "stats", "timeline", "version", "help")
 
 
 def refused(words, *sentence, code=2, **variables):

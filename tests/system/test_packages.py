@@ -167,7 +167,7 @@ def completions_know_values_and_where_the_program_begins():
         ("check", "--leak-check", "--", ""): ["!command 4"],
         ("bench", "--plot", ""): ["!files"],
         ("version", ""): ["--json"],
-        ("help", "ver"): ["run", "devices", "status", "top", "check", "doctor", "usage", "end", "suspend", "resume", "trust", "cdi", "bench", "stats", "version", "help"],
+        ("help", "ver"): ["run", "devices", "status", "top", "check", "doctor", "usage", "end", "suspend", "resume", "trust", "cdi", "bench", "stats", "timeline", "version", "help"],
         ("there-is-none", ""): [],
     }.items():
         t.equal(offered(t.TOWLINE, *words), wanted, f"after {words}")

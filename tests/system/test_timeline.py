@@ -5,6 +5,7 @@
 import json
 import os
 import pathlib
+import re
 import struct
 import subprocess
 import sys
@@ -77,7 +78,7 @@ def only_the_clock_is_told_where_no_more_is_asked():
 
 @t.test()
 def what_nobody_fetches_is_counted_and_takes_no_more_memory():
-    room = 1 << 15
+    room = 1 << 16
     with t.Server() as server, raw.Client(server) as client:
         client.begin()
         at = client.alloc(4096)
@@ -408,6 +409,9 @@ os.kill(os.getpid(), 9)
         events = valid(json.loads(text + "]"))
         t.equal(fact(events, "towline_end"), [], "that it was ended")
         t.equal(len(of(events, "kernel")), 20, "its kernels")
+        done = t.run([t.TOWLINE, "timeline", path])
+        t.equal((done.returncode, done.stderr), (0, f"towline: {path} has no end: its program was killed, or still runs; this is what came before.\n"),
+                "what towline timeline says")
 
 
 @t.test(120, trees=("plain", "asan"))
@@ -482,6 +486,150 @@ def a_server_that_does_not_know_says_so_once():
         t.check("cuCtxSynchronize" in [event["name"] for event in of(events, "call")], "calls")
 
 
+# ---- towline timeline ----
+
+def summed(path, *flags):
+    return t.run([t.TOWLINE, "timeline", path, *flags])
+
+
+def near(got, wanted, what):
+    t.check(abs(got - wanted) <= 0.01 + abs(wanted) * 1e-6, f"{what} is {got}, not {wanted}")
+
+
+@t.test(trees=("plain", "asan"))
+def a_summary_is_the_sum_of_what_is_in_the_file():
+    with t.Server() as server, tempfile.TemporaryDirectory(prefix="tow") as folder:
+        path = pathlib.Path(folder) / "timeline"
+        done = t.run([t.TOWLINE, "run", "-s", server.address("tcp"), "--timeline", path, "--", *t.preloaded(), sys.executable, "-c",
+                      BEGIN + WORK + THREADS.replace("COUNT", "200")])
+        t.equal(done.returncode, 0, done.stderr)
+        events = whole(path)
+        done = summed(path, "--json")
+        t.equal((done.returncode, done.stderr), (0, ""), "how it ends")
+        said = json.loads(done.stdout)
+        end, = fact(events, "towline_end")
+        near(said["lasted_us"], end["lasted_us"], "lasted_us")
+        t.equal((said["program"], said["ended"], said["waits"]), (events[0]["args"]["program"], True, len(of(events, "wait"))), "facts")
+        for key, kinds, waited in (("kernels", ("kernel",), "queued_us"), ("copies", ("copy", "fill"), "queued_us"), ("calls", ("call",), "waited_us")):
+            wanted = {}
+            for event in events:
+                if event.get("cat") in kinds:
+                    row = wanted.setdefault(event["name"], [0, 0, 0, 0, 0])
+                    args = event.get("args", {})
+                    for i, value in enumerate((1, event["dur"], max(event["dur"] - row[2], 0), args.get(waited, 0), args.get("bytes", 0))):
+                        row[i] += value
+            t.equal({row["name"] for row in said[key]}, set(wanted), f"names of {key}")
+            for row in said[key]:
+                for name, value in zip(("count", "us", "longest_us", waited, "bytes"), wanted[row["name"]]):
+                    near(row.get(name, 0), value, f"{name} of {row['name']}")
+            times = [row["us"] for row in said[key]]
+            t.equal(times, sorted(times, reverse=True), f"the order of {key}")
+        busy, last = 0, 0
+        spans = sorted((event["ts"], event["ts"] + event["dur"]) for event in events if event.get("cat") in ("kernel", "copy", "fill"))
+        for began, ended in spans:
+            busy += max(0, ended - max(began, last))
+            last = max(last, ended)
+        near(said["gpu"]["busy_us"], busy, "busy_us")
+        near(said["gpu"]["idle_us"], last - spans[0][0] - busy, "idle_us")
+        for thread in said["threads"]:
+            own = [event for event in events if event.get("tid") == thread["thread"]]
+            near(thread["waited_us"], sum(event["dur"] for event in of(own, "wait")), f"waited_us of {thread}")
+            near(thread["in_calls_us"], sum(event["dur"] for event in of(own, "call") if event["inside"] is None), f"in_calls_us of {thread}")
+        t.equal(len(said["threads"]), 13, "threads")
+        server_fact, = fact(events, "towline_server")
+        t.equal([said["servers"][0][key] for key in ("address", "gpu", "bytes_sent", "bytes_received")],
+                [server_fact[key] for key in ("address", "gpu", "bytes_sent", "bytes_received")], "the server")
+        done = summed(path)
+        t.equal((done.returncode, done.stderr), (0, ""), "how it ends")
+        for wanted in (rf"^{path}: \S+, [\d.]+ m?s, {end['calls']} calls by 13 threads, {said['waits']} waits for the server$", "^WHERE THE TIME WENT ",
+                       r"^  GPU: busy +[\d.]+ [mu]s +\d+ %$", r"^  turns +[\d.]+ [mu]s +\d+ % +20 ", r"^  copy to the GPU +.* 1 +1\.0 MiB +[\d.]+ [MG]iB/s$",
+                       r"^  cuLaunchKernel +.* 20 ", rf"^{server.address('tcp')}: .* sent, .* received; its clock is known to [\d.]+ [um]s\.$"):
+            t.check(re.search(wanted, done.stdout, re.M), f"{wanted} is not in:\n{done.stdout}")
+        t.equal(t.run(["sh", "-c", f"{t.TOWLINE} timeline - < {path}"]).stdout.splitlines()[1:], done.stdout.splitlines()[1:], "of stdin")
+
+
+def write(path, spans, lost=0, lasted=1000000):
+    """A file as the client writes it: (thread, kind, name, began, took, args)."""
+    events = [{"ph": "M", "pid": 7, "name": "towline_timeline", "args": {"version": 1, "program": "app", "began": ""}}]
+    events += [{"ph": "X", "pid": 7, "tid": tid, "ts": ts, "dur": dur, "cat": cat, "name": name, "args": args} for tid, cat, name, ts, dur, args in spans]
+    events += [{"ph": "M", "pid": GPU, "name": "towline_server", "args": {"address": "x", "gpu": True, "spans_lost": lost}},
+               {"ph": "M", "pid": 7, "name": "towline_end", "args": {"lasted_us": lasted, "calls": 1, "left_out": 0}}]
+    path.write_text("[" + ",\n".join(map(json.dumps, events)) + "\n]\n")
+
+
+@t.test()
+def advice_is_given_where_the_numbers_give_it():
+    waits = [span for i in range(500) for span in ((7, "wait", "w", i * 2000 + 1, 1200, {}), (7, "call", "cuStreamSynchronize", i * 2000, 1300, {"waited_us": 1200}),
+                                                    (9, "kernel", "k", i * 2000, 300, {"queued_us": 0}))]
+    computes = [span for i in range(100) for span in ((7, "call", "cuLaunchKernel", i * 10000, 10, {}), (9, "kernel", "k", i * 10000, 1000, {"queued_us": 0}))]
+    small = [span for i in range(2000) for span in ((7, "call", "cuLaunchKernel", i * 500, 400, {}), (9, "kernel", f"k{i % 2}", i * 500, 10, {"queued_us": 0}))]
+    busy = [(7, "call", "cuLaunchKernel", i * 10000, 9999, {}) for i in range(100)] + [(9, "kernel", "k" if i % 5 else "j", i * 10000, 9999, {"queued_us": 0}) for i in range(100)]
+    copies = [(9, "copy", "copy to the GPU", i * 100, 90, {"queued_us": 0, "bytes": 4096}) for i in range(10000)] + [(7, "call", "c", 0, 900000, {})]
+    starts = [(7, "call", "cuInit", 0, 300000, {}), (7, "call", "c", 300000, 690000, {}), (9, "kernel", "k", 300000, 690000, {"queued_us": 0})]
+    with tempfile.TemporaryDirectory(prefix="tow") as folder:
+        path = pathlib.Path(folder) / "timeline"
+        for what, spans, wanted in (
+                ("waits", waits, ["The GPU has nothing to do for 85 % of the time, and the program waits for answers for 60 %: most in cuStreamSynchronize "
+                                  "(500 calls, 1.2 ms each), so call that less often, or take a nearer server."]),
+                ("computes", computes, ["The GPU has nothing to do for 90 % of the time, and the program is in calls for 0 %: what it computes or reads itself "
+                                        "holds the GPU up."]),
+                ("small kernels", small, ["The GPU has nothing to do for 98 % of the time, and its kernels take 10.0 us each: launching them takes longer, so "
+                                          "launch them as a CUDA graph, or fuse them."]),
+                ("busy", busy, ["The kernel k is 80 % of what the GPU does: a faster one helps most."]),
+                ("copies", copies, ["Copies between host and GPU are 100 % of what the GPU does (10000 of them, 39.1 MiB in all, each 4.0 KiB): copy more at a time."]),
+                ("starts", starts, ["Connecting and loading code take 300.0 ms, 30 % of all: let one process do more of the work.",
+                                    "The kernel k is 100 % of what the GPU does: a faster one helps most."]),
+                ("nothing", [(7, "call", "c", 0, 900000, {})], [])):
+            write(path, spans)
+            t.equal(json.loads(summed(path, "--json").stdout)["advice"], wanted, f"advice: {what}")
+            text = summed(path).stdout
+            t.check(all(sentence in text.splitlines() for sentence in wanted), f"{wanted} are not in {text}")
+        # Where spans were lost nobody knows whether the GPU was idle.
+        write(path, waits, lost=5)
+        t.equal(json.loads(summed(path, "--json").stdout)["advice"], [], "advice where something is missing")
+        t.check("5 things that its GPU did are missing." in summed(path).stdout, "what is missing")
+
+
+@t.test(120, trees=("plain", "asan"))
+def other_files_get_an_exact_sentence():
+    head = '[{"ph":"M","pid":7,"name":"towline_timeline","args":{"version":1,"program":"a\\u001b[2Jb","began":""}}'
+    call = '{"ph":"X","pid":7,"tid":7,"ts":1.000,"dur":2.000,"cat":"call","name":"cuInit"}'
+    end = '{"ph":"M","pid":7,"name":"towline_end","args":{"lasted_us":5,"calls":1,"left_out":0}}\n]\n'
+    with tempfile.TemporaryDirectory(prefix="tow") as folder:
+        path = pathlib.Path(folder) / "timeline"
+        foreign = f"{path} is nothing that towline run --timeline has written."
+        for text, sentence in (
+                ("", f"{path} is empty: no program that used a GPU has written its timeline there."), ("\n", foreign), ("{}", foreign), ("[]", foreign),
+                ('[{"ph":"X","ts":1,"dur":1,"name":"x"}]', foreign), ('{"traceEvents":[]}', foreign), ("\0\0\0", foreign), ("[" * 100000, foreign),
+                ("x" * 100000, foreign), (head[:30], foreign), ('[{"name":"towline_timeline"}\n]\n', foreign),
+                (head.replace('"version":1', '"version":2'), f"{path} is of a newer Towline: its towline timeline reads it."),
+                (f"{head},\nnonsense,\n{call},\n{end}", f"{path} is damaged: line 2 is no event of a timeline."),
+                (f"{head},\n{call[:40]},\n{end}", f"{path} is damaged: line 2 is no event of a timeline."),
+                (f"{head},\n{call},\n[],\n{end}", f"{path} is damaged: line 3 is no event of a timeline."),
+                (f"{head},\n" + call.replace("X", "Q") + f",\n{end}", f"{path} is damaged: line 2 is no event of a timeline."),
+                (f"{head},\n" + call.replace("cuInit", "c" * 20000) + f",\n{end}", f"{path} is damaged: line 2 is no event of a timeline.")):
+            path.write_text(text)
+            done = summed(path)
+            t.equal((done.returncode, done.stdout, done.stderr), (1, "", f"towline: {sentence}\n"), f"what is said of {text[:60]!r}")
+        t.equal(summed(folder).stderr, f"towline: {folder} cannot be read: Is a directory.\n", "of a folder")
+        t.equal(summed(f"{folder}/none").stderr, f"towline: {folder}/none cannot be read: No such file or directory.\n", "of none")
+        t.equal(t.run([t.TOWLINE, "timeline"]).returncode, 2, "the exit code without a file")
+        # Cut anywhere behind its first line: it says so, and sums up what is there.
+        text = f"{head},\n{call},\n{call},\n{end}"
+        cuts = range(len(head), len(text) - len("\n]\n"), 1 if t.TREE == "plain" else 7)
+        for cut in cuts:
+            path.write_text(text[:cut])
+            done = summed(path, "--json")
+            t.equal((done.returncode, done.stderr), (0, f"towline: {path} has no end: its program was killed, or still runs; this is what came before.\n"),
+                    f"what is said of {text[:cut]!r}")
+            whole_calls = sum(cut >= len(head) + 2 + len(call) * (n + 1) + 2 * n for n in range(2))
+            t.equal(sum(row["count"] for row in json.loads(done.stdout)["calls"]), whole_calls, f"calls of {text[:cut]!r}")
+        path.write_text(text)
+        done = summed(path)
+        t.equal((done.returncode, done.stderr), (0, ""), "of all of it")
+        t.check("\033" not in done.stdout, "a name moves the cursor")
+
+
 # ---- the examples ----
 
 def example(name, kind):
@@ -495,8 +643,9 @@ def example(name, kind):
         done = t.run([t.TOWLINE, "run", "-s", server.address(kind), "--timeline", path, "--", folder / name], 240)
         t.equal((done.returncode, done.stderr), (0, ""), f"{name} over {kind}: {done.stdout}")
         events = whole(path)
-        complete(events)
-        t.check(of(events, "kernel"), f"{name} has no kernels")
+        t.check(complete(events)[0]["spans"] > 0, f"the GPU does nothing for {name}")
+        done = t.run([t.TOWLINE, "timeline", path])
+        t.equal((done.returncode, done.stderr), (0, ""), f"towline timeline of {name}")
 
 
 _names = sorted(path.parent.name for path in (t.ROOT / "examples").glob("*/*.cu") if path.stem == path.parent.name)

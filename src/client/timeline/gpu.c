@@ -25,17 +25,22 @@ enum {
     BATCH = 256,             /* spans that are written down while others wait for the file */
     FIRST_PROCESS = 1 << 22, /* no process has such a number in Linux */
     ROUND_TRIPS = 8,
-    MORE_MAX = 64, /* answers at a time; 260,000 spans */
+    MORE_MAX = 16, /* answers at a time; 260,000 spans */
 };
 
 #define ROUND_TRIPS_NS (50 * TOW_TIME_MS) /* beyond that fewer will do */
 #define QUEUED_NS TOW_TIME_US             /* what waits for less is not shown to wait */
+#define QUEUE_LONG_NS (20 * TOW_TIME_MS)  /* an event of a queue has no more */
 
 struct track {
     uint32_t stream, thread; /* the first of LANES + 1 numbers; 0: free */
     uint64_t used;
     unsigned named; /* a bit for each */
     int64_t ended_ns[LANES], queued_ns;
+    struct {
+        int64_t began_ns, ended_ns;
+        uint32_t behind; /* the most */
+    } queue;             /* that is not written down yet: one thing waits, then the next */
 };
 
 /* What is known of one server; used by one thread at a time, but for what the lock guards. */
@@ -105,23 +110,6 @@ static const char *kind_of(uint32_t kind)
                                                               : "other";
 }
 
-static struct track *track_of(struct server *server, uint32_t stream)
-{
-    struct track *oldest = &server->tracks[0];
-    for (unsigned i = 0; i < TRACKS; i++) {
-        struct track *track = &server->tracks[i];
-        if (track->thread != 0 && track->stream == stream) {
-            track->used = ++server->uses;
-            return track;
-        }
-        oldest = track->used < oldest->used ? track : oldest;
-    }
-    *oldest = (struct track){.stream = stream, .thread = server->next_thread};
-    server->next_thread += LANES + 1;
-    oldest->used = ++server->uses;
-    return oldest;
-}
-
 /* With the lock held: the number of one of a track's lanes (LANES: its queue), which has a name. */
 static uint32_t lane_thread(struct towc_out *out, const struct server *server, struct track *track,
                             unsigned lane)
@@ -164,10 +152,48 @@ static unsigned free_lane(const struct server *server, const struct track *track
     return best;
 }
 
+/* With the lock held: what is known of the queue so far. */
+static void write_queue(struct towc_out *out, const struct server *server, struct track *track)
+{
+    struct towc_out_arg behind = {"behind", track->queue.behind, false};
+    if (track->queue.ended_ns > track->queue.began_ns) {
+        struct towc_out_event event = {
+            .process = server->process,
+            .thread = lane_thread(out, server, track, LANES),
+            .began_ns = track->queue.began_ns,
+            .ended_ns = track->queue.ended_ns,
+            .kind = "queue",
+            .name = "\"waits in the stream\"",
+            .args = &behind,
+            .arg_count = 1,
+        };
+        towc_out_span(out, &event);
+    }
+    memset(&track->queue, 0, sizeof track->queue);
+}
+
+static struct track *track_of(struct towc_out *out, struct server *server, uint32_t stream)
+{
+    struct track *oldest = &server->tracks[0];
+    for (unsigned i = 0; i < TRACKS; i++) {
+        struct track *track = &server->tracks[i];
+        if (track->thread != 0 && track->stream == stream) {
+            track->used = ++server->uses;
+            return track;
+        }
+        oldest = track->used < oldest->used ? track : oldest;
+    }
+    write_queue(out, server, oldest);
+    *oldest = (struct track){.stream = stream, .thread = server->next_thread};
+    server->next_thread += LANES + 1;
+    oldest->used = ++server->uses;
+    return oldest;
+}
+
 /* With the lock held. */
 static void write_span(struct towc_out *out, struct server *server, const struct tow_span *span)
 {
-    struct track *track = track_of(server, span->stream);
+    struct track *track = track_of(out, server, span->stream);
     int64_t given = towc_align_ours(&server->align, (int64_t)span->given);
     int64_t began = towc_align_ours(&server->align, (int64_t)span->began);
     int64_t ended = towc_align_ours(&server->align, (int64_t)span->ended);
@@ -177,12 +203,13 @@ static void write_span(struct towc_out *out, struct server *server, const struct
     /* A queue's events do not overlap either: while one waits, those behind it do. */
     int64_t since = given > track->queued_ns ? given : track->queued_ns;
     if (began - since >= QUEUED_NS) {
-        struct towc_out_arg behind = {"behind", span->queued, false};
-        struct towc_out_event event = {server->process, lane_thread(out, server, track, LANES),
-                                       since,           began,
-                                       "queue",         "\"waits in the stream\"",
-                                       &behind,         1};
-        towc_out_span(out, &event);
+        if (since != track->queue.ended_ns || began - track->queue.began_ns > QUEUE_LONG_NS) {
+            write_queue(out, server, track);
+            track->queue.began_ns = since;
+        }
+        track->queue.ended_ns = began;
+        track->queue.behind =
+            span->queued > track->queue.behind ? span->queued : track->queue.behind;
     }
     track->queued_ns = began > track->queued_ns ? began : track->queued_ns;
     struct towc_out_arg args[2] = {{"queued_us", queued, true}, {"bytes", span->bytes, false}};
@@ -410,7 +437,10 @@ void towc_gpu_count_bytes(struct towc_out *out)
 void towc_gpu_facts(struct towc_out *out)
 {
     for (unsigned i = 0; i < servers.count; i++) {
-        const struct server *server = &servers.at[i];
+        struct server *server = &servers.at[i];
+        for (unsigned n = 0; server->tracks != NULL && n < TRACKS; n++) {
+            write_queue(out, server, &server->tracks[n]);
+        }
         char memory[1024];
         struct tow_buf text;
         struct tow_json json;

@@ -19,7 +19,7 @@
 #include "client/timeline/inside.h"
 
 /* How often the thread wakes: what a killed program loses is what happened since. The software GPU
- * keeps 32,768 spans meanwhile. */
+ * keeps 65,536 spans meanwhile. */
 #define TICK_NS (50 * TOW_TIME_MS)
 /* So long a program that ends waits for servers to say what is missing. */
 #define END_NS (5 * TOW_TIME_S)

@@ -10,7 +10,7 @@
 #include "base/mutex.h"
 
 enum {
-    SPANS_MAX = 1 << 15, /* 1.8 MB; whoever wants them takes them many times a second */
+    SPANS_MAX = 1 << 16, /* 3.7 MB; whoever wants them takes them many times a second */
     NAMES_MAX = 1 << 12, /* further kernels have none */
     NAME_MAX_LENGTH = 512,
 };
