@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """How the source is written: its format, calls that are not made, its licence and its first words."""
 
+import hashlib
 import pathlib
 import re
 import sys
@@ -197,6 +198,37 @@ def every_file_says_what_it_is_for():
         if not first or len(re.findall(r"\w+", first.group(1))) < 3:
             silent.append(str(path.relative_to(t.ROOT)))
     t.check(not silent, "no comment of at least three words behind the licence: " + " ".join(silent))
+
+
+# What a server and workers of the one before read of each other: a file, or a struct in it (docs/inside/restart.md).
+SHARED = {
+    "src/server/worker/worker_msg.h": None,
+    "src/server/session/session.h": "tows_session_stats",
+    "src/server/pool/meeting.h": "tows_meeting_record",
+    "src/server/login/who.h": "tows_who",
+    "src/server/login/policy.h": "tows_limits",
+    "src/wire/login.h": "tow_login_keys",
+    "src/wire/control.h": "tow_grant",
+}
+REJOIN = {1: "b56a7552dea1093d"}  # the sum of each version's
+
+
+@t.test()
+def what_outlives_a_server_has_a_version():
+    """A worker of one version would misread the next server's messages if their fields changed places and kept their size."""
+    text = ""
+    for path, struct in SHARED.items():
+        source = (t.ROOT / path).read_text()
+        source = re.sub(r"/\*.*?\*/", "", source, flags=re.S)
+        if struct:
+            found = re.search(rf"^struct {struct} \{{\n.*?^\}};", source, re.M | re.S)
+            t.check(found, f"{path} has no struct {struct}; SHARED here says where it is")
+            source = found.group()
+        text += " ".join(source.split())
+    shared = hashlib.sha256(text.encode()).hexdigest()[:16]
+    version = int(re.search(r"TOW_REJOIN_VERSION = (\d+)", (t.ROOT / "src/server/worker/rejoin_msg.h").read_text()).group(1))
+    t.equal(version, max(REJOIN), "TOW_REJOIN_VERSION and the last row of REJOIN here")
+    t.equal(shared, REJOIN[version], "the sum of what both read: it has changed, so add one to TOW_REJOIN_VERSION, and a row to REJOIN here")
 
 
 if __name__ == "__main__":
