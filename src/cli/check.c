@@ -22,7 +22,7 @@
 
 /* How long sessions may take to end when the program has ended. */
 #define END_NS (20 * TOW_TIME_S)
-#define TOOL "memcheck"
+#define TOOL "memcheck" /* if nobody names one */
 
 enum { KEY_SOFT = 256, EXIT_CODE_MAX = 255, SIGNAL_CODE = 128 };
 
@@ -108,6 +108,17 @@ static int take_flag(struct check_order *order, struct tow_check *check, int key
     return 0;
 }
 
+static bool is_tool(const char *name, size_t length)
+{
+    static const char *const tools[] = {"memcheck", "synccheck"};
+    for (size_t i = 0; i < sizeof tools / sizeof *tools; i++) {
+        if (strlen(tools[i]) == length && memcmp(tools[i], name, length) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
 /* 0 and where the program begins, or -EINVAL (or, of help, -ECANCELED) and the exit code. */
 static int take_order(int argc, char **argv, struct check_order *order, struct tow_check *check,
                       int *ret_at)
@@ -126,9 +137,13 @@ static int take_order(int argc, char **argv, struct check_order *order, struct t
         *ret_at = flags.code;
         return -ECANCELED;
     }
-    if (strcmp(order->tool, TOOL) != 0) {
-        tow_cli_say("there is no tool %s; there is " TOOL, order->tool);
-        return -EINVAL;
+    for (const char *tool = order->tool; tool != NULL; tool = strchr(tool, ',')) {
+        tool += *tool == ',';
+        int length = (int)strcspn(tool, ",");
+        if (!is_tool(tool, (size_t)length)) {
+            tow_cli_say("there is no tool %.*s; there are memcheck and synccheck", length, tool);
+            return -EINVAL;
+        }
     }
     if (flags.at >= argc) {
         tow_cli_say("say which program: towline check -- PROGRAM ARGUMENTS");
@@ -362,6 +377,9 @@ const struct tow_command tow_command_check = {
         "  --tool TOOL            memcheck (the default): accesses out of bounds, of freed memory, "
         "misaligned\n"
         "                         or of the wrong kind of memory; memory that is freed twice\n"
+        "                         synccheck: barriers to which a warp does not come together, and "
+        "wrong masks\n"
+        "                         Both, with a comma between them\n"
         "  --leak-check           also tell what was never freed\n"
         "  --error-exitcode N     end with N if a mistake was found (the program's exit code, or "
         "1 where\n"

@@ -124,6 +124,10 @@ enum tow_ptx_fault_kind {
     TOW_PTX_FAULT_UNDEFINED,   /* a call of a function that no text defines */
     TOW_PTX_FAULT_MEMORY,      /* the host ran out of memory for the launch itself */
     TOW_PTX_FAULT_OVERDUE,     /* a checked launch did not end after a fault */
+    /* Only told, of a launch that is checked so; nothing ends: */
+    TOW_PTX_FAULT_DIVERGED,    /* threads of a warp do not come to a barrier together */
+    TOW_PTX_FAULT_MASK_CALLER, /* a mask does not name its own thread */
+    TOW_PTX_FAULT_MASK_OTHER,  /* whom a mask names has another one, or cannot come */
 };
 /* What a thread was about, as far as a fault has to do with it. */
 enum tow_ptx_deed {
@@ -176,6 +180,10 @@ struct tow_ptx_env_ops {
     int (*set_condition)(void *user, uint64_t handle, uint32_t value);
 };
 
+enum { TOW_PTX_CHECK_MEMORY = 1, TOW_PTX_CHECK_SYNC = 2 };
+/* Whether modules that are loaded from now on can be checked so. */
+void tow_ptx_check_sync(bool on);
+
 struct tow_ptx_launch {
     const struct tow_ptx_instance *instance;
     const struct tow_ptx_kernel *kernel;
@@ -189,10 +197,13 @@ struct tow_ptx_launch {
     uint32_t grid_id;
     uint32_t stack_bytes; /* of a thread, for calls and alloca; 0: the default of the machine */
     uint32_t sm_count;    /* for %nsmid and for spreading blocks over %smid */
-    /* Not NULL: the launch is checked. It is told of every fault of every thread, one at a time. A
-     * load or store that is a fault ends its thread only, and the others go on for 10 s more at
-     * most. Shared memory ends with its last byte. The launch ends well but for other faults. */
+    /* Not NULL: the launch is checked. It is told of every fault of every thread, one at a time.
+     * With TOW_PTX_CHECK_MEMORY a load or store that is a fault ends its thread only, and the
+     * others go on for 10 s more at most; shared memory ends with its last byte; the launch ends
+     * well but for other faults. With TOW_PTX_CHECK_SYNC it is told how threads fail to meet, too,
+     * of modules that were loaded after tow_ptx_check_sync(true). */
     void (*found)(void *user, const struct tow_ptx_fault *fault);
+    unsigned checks;
     void *found_user;
 };
 

@@ -89,11 +89,11 @@ def the_comparison_with_nvidias_tool_counts_what_it_says():
         t.check("| memcheck | misaligned | misaligned:20 | 2 | Invalid write of size 4 at x.cu:20 | 20 |" in lines, done.stdout)
 
 
-def check(*words, program=(), env=None):
+def check(*words, program=(), env=None, limit=60):
     """`towline check` of these words: the process, and the findings of its --json."""
     with tempfile.TemporaryDirectory(prefix="tow") as folder:
         report = pathlib.Path(folder) / "report.json"
-        done = t.run([t.TOWLINE, "check", "--json", report, *words, "--", *program], 60, env=env or t.clean_environment())
+        done = t.run([t.TOWLINE, "check", "--json", report, *words, "--", *program], limit, env=env or t.clean_environment())
         return done, json.loads(report.read_text()) if report.exists() else None
 
 
@@ -124,10 +124,27 @@ def memcheck_finds_what_is_planted():
     find_planted("memcheck", "--leak-check")
 
 
+@t.test(120, trees=("plain", "asan", "tsan"), matrix="one like the other")
+def synccheck_finds_what_is_planted():
+    find_planted("synccheck", "--tool", "synccheck")
+
+
+@t.test(120, trees=("plain", "asan"), matrix="one like the other")
+def a_tool_keeps_still_about_what_is_not_its_own():
+    for path in programs("synccheck"):
+        done, report = check(program=[HOST, path])
+        t.equal((done.returncode, report["findings"]), (0, []), f"memcheck about {path.name}: {done.stderr}")
+    both = "memcheck,synccheck"
+    for tool in both.split(","):
+        for path in programs(tool)[:3]:
+            done, report = check("--tool", both, "--leak-check", program=[HOST, path])
+            t.equal([finding["tool"] for finding in report["findings"]], [tool], f"both about {path.name}: {done.stderr}")
+
+
 @t.test(120, trees=("plain", "asan"), matrix="one like the other")
 def programs_without_a_mistake_are_not_accused():
     for path in programs("clean"):
-        done, report = check("--leak-check", program=[HOST, path])
+        done, report = check("--tool=memcheck,synccheck", "--leak-check", program=[HOST, path])
         t.equal((done.returncode, done.stdout, done.stderr), (0, "", "towline check: no mistake was found\n"), f"how {path.name} ends")
         t.equal((report["findings"], report["exit_code"], report["program"]), ([], 0, [str(HOST), str(path)]), f"the report of {path.name}")
 
@@ -159,7 +176,7 @@ def exit_codes_and_patterns_are_as_written():
     # Without --leak-check nobody is told of leaks.
     t.equal(check(program=[HOST, HERE / "memcheck" / "leak.ptx"])[0].returncode, 0, "a leak that nobody asked for")
     t.equal(check(program=["sh", "-c", "kill -9 $$"])[0].returncode, 128 + 9, "the exit code of a program that was killed")
-    for words, sentence in ((["--tool", "racecheck"], "there is no tool racecheck; there is memcheck"), (["--error-exitcode", "x"], "--error-exitcode=x is no exit code"),
+    for words, sentence in ((["--tool", "racecheck"], "there is no tool racecheck; there are memcheck and synccheck"), (["--error-exitcode", "x"], "--error-exitcode=x is no exit code"),
                             ([], "say which program")):
         done = t.run([t.TOWLINE, "check", *words, *(["--", "true"] if words else [])])
         t.check(done.returncode == 2 and sentence in done.stderr, f"{words}: {done.returncode} {done.stderr}")
@@ -187,6 +204,46 @@ def who_is_killed_leaves_nothing_behind():
         t.equal((done.returncode, report["found"]), (128 + 9, 1), done.stderr)
         t.check(time.monotonic() - began < 15, "it waited for who was killed")
         t.wait_until(lambda: not list(pathlib.Path(folder).iterdir()), 5, "folders stay behind")
+
+
+# These hand wrong addresses to their kernels.
+WRONG_BY_INTENT = {"api_blocking", "api_events", "api_polls"}
+
+
+@t.test(240, matrix="one like the other")
+def programs_of_the_driver_api_are_not_accused():
+    accused = []
+    for path in sorted((t.BUILD / "tests" / "api").glob("api_*")):
+        if not path.is_file() or path.name in WRONG_BY_INTENT:
+            continue
+        done, report = check("--tool=memcheck,synccheck", program=[path])
+        if report["findings"] or done.returncode not in (0, 77):
+            accused.append(f"{path.name}: {done.returncode} {done.stdout[-500:]} {done.stderr[-2000:]}")
+    t.check(not accused, "\n".join(accused))
+
+
+def not_accused(program):
+    done, report = check("--tool=memcheck,synccheck", program=[program], limit=240)
+    t.equal((done.returncode, report["findings"]), (0, []), f"{program}: {done.stdout[-500:]}{done.stderr[-2000:]}")
+
+
+@t.test(300, matrix="one like the other")
+def examples_are_not_accused():
+    if not t.find_nvcc():
+        raise t.Skip("nvcc is not installed")
+    loader = importlib.machinery.SourceFileLoader("examples_run", str(t.ROOT / "examples" / "run"))
+    module = importlib.util.module_from_spec(importlib.util.spec_from_loader("examples_run", loader))
+    loader.exec_module(module)
+    for name in t.drawn(module.names(), 6, "check"):
+        done = t.run([t.ROOT / "examples" / "run", "--nvcc", t.find_nvcc(), "--build-dir", t.BUILD / "examples", "--build-only", "--only", name],
+                     240)
+        t.equal(done.returncode, 0, f"building {name}: {done.stdout}{done.stderr}")
+        not_accused(t.BUILD / "examples" / name)
+
+
+@t.test(240)
+def cooperative_groups_are_not_accused():
+    not_accused(t.build_cuda([t.PROGRAMS / "cooperative.cu"], ["-gencode", "arch=compute_90,code=compute_90"], [], "cooperative_checked"))
 
 
 if __name__ == "__main__":

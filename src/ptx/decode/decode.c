@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The top of the decoder: the table of all instructions, functions, layout of shared memory. */
 #include "ptx/decode/decode.h"
+#include "ptx/machine/check.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -120,6 +121,61 @@ static int decode_refused(struct tow_ptx_decoder *dec, uint32_t first_op)
     return tow_ptx_emit(dec, &op);
 }
 
+/* ---- what looks at how threads meet (machine/check.c) ---- */
+
+static atomic_bool checks_sync;
+
+void tow_ptx_check_sync(bool on)
+{
+    atomic_store(&checks_sync, on);
+}
+
+/* Which operand is the mask of a .sync instruction; -1: it has none. */
+static int mask_operand(const struct tow_ptx_decoder *dec)
+{
+    static const struct {
+        const char *name;
+        int at;
+    } masks[] = {{"shfl", 4}, {"vote", 2}, {"match", 2}, {"redux", 2}, {"elect", 1}};
+    for (unsigned i = 0; i < sizeof masks / sizeof *masks; i++) {
+        if (strcmp(dec->insn->name, masks[i].name) == 0 && tow_ptx_has_mod(dec, "sync")) {
+            return masks[i].at;
+        }
+    }
+    bool warp = strcmp(dec->insn->name, "bar") == 0 && tow_ptx_has_mod(dec, "warp");
+    return warp ? 0 : -1;
+}
+
+/* bar.sync 0   bar.red.and.pred p, 0, q   barrier.sync.aligned 0: the number's operand; -1: none */
+static int aligned_operand(const struct tow_ptx_decoder *dec)
+{
+    bool aligned = strcmp(dec->insn->name, "bar") == 0 ||
+                   (strcmp(dec->insn->name, "barrier") == 0 && tow_ptx_has_mod(dec, "aligned"));
+    if (!aligned || tow_ptx_has_mod(dec, "warp") || tow_ptx_has_mod(dec, "cluster") ||
+        tow_ptx_has_mod(dec, "arrive")) {
+        return -1;
+    }
+    return tow_ptx_has_mod(dec, "red") ? 1 : 0;
+}
+
+/* In front of the instruction that comes. */
+static int decode_check(struct tow_ptx_decoder *dec)
+{
+    const struct tow_ptx_insn *insn = dec->insn;
+    struct tow_ptx_op op = {.run = tow_ptx_check_end};
+    bool ends = strcmp(insn->name, "exit") == 0 || strcmp(insn->name, "ret") == 0;
+    int mask = mask_operand(dec), number = aligned_operand(dec), error = 0;
+    int at = mask >= 0 ? mask : number;
+    if (at >= 0 && at < insn->operand_count) {
+        op.run = mask >= 0 ? tow_ptx_check_mask : tow_ptx_check_bar;
+        error = tow_ptx_source(dec, &insn->operands[at], 'w', &op.a);
+    } else if (!ends || !dec->func->entry) {
+        return 0;
+    }
+    dec->control = false;
+    return error ? error : tow_ptx_emit(dec, &op);
+}
+
 static int decode_function(struct tow_ptx_decoder *dec, struct tow_ptx_func *func)
 {
     dec->func = func;
@@ -163,6 +219,9 @@ static int decode_function(struct tow_ptx_decoder *dec, struct tow_ptx_func *fun
         dec->starts[i] = dec->op_count;
         if (dec->insn->dropped) {
             continue;
+        }
+        if (atomic_load(&checks_sync) && (error = decode_check(dec))) {
+            return error;
         }
         if ((error = decode_instruction(dec)) == -ENOTSUP) {
             error = decode_refused(dec, dec->starts[i]);

@@ -98,6 +98,7 @@ static bool fault_record(struct tow_ptx_warp *w, const struct tow_ptx_fault *fau
     tow_mutex_lock(&job->lock);
     if (job->launch->found && !atomic_load(&job->failed)) {
         job->launch->found(job->launch->found_user, fault);
+        again = again && job->launch->checks & TOW_PTX_CHECK_MEMORY;
         if (!atomic_load(&job->deadline)) {
             atomic_store(&job->deadline, tow_time_now_ns() + FOUND_NS);
         }
@@ -154,6 +155,21 @@ void tow_ptx_fault_at(struct tow_ptx_warp *w, const struct tow_ptx_op *o,
         w->wrong |= 1u << lane;
         w->yielded = true; /* so that tow_ptx_warp_run looks */
     }
+}
+
+void tow_ptx_tell(struct tow_ptx_warp *w, const struct tow_ptx_op *o, enum tow_ptx_fault_kind kind,
+                  unsigned lane, const char *format, ...)
+{
+    struct tow_ptx_job *job = w->runner->job;
+    struct tow_ptx_fault fault = {.kind = kind};
+    va_list args;
+    va_start(args, format);
+    vsnprintf(fault.message, sizeof fault.message, format, args);
+    va_end(args);
+    fault_fill(w, o, lane, &fault);
+    tow_mutex_lock(&job->lock);
+    job->launch->found(job->launch->found_user, &fault);
+    tow_mutex_unlock(&job->lock);
 }
 
 bool tow_ptx_overdue(struct tow_ptx_warp *w)
@@ -768,7 +784,7 @@ int tow_ptx_run(const struct tow_ptx_launch *launch, unsigned threads,
     job.block_threads = (uint32_t)block_threads;
     job.warps = (job.block_threads + LANES - 1) / LANES;
     shared = launch->dynamic_shared ? shared : kernel->info.static_shared;
-    uint32_t unit = launch->found ? 1 : SHARED_UNIT;
+    uint32_t unit = launch->found && launch->checks & TOW_PTX_CHECK_MEMORY ? 1 : SHARED_UNIT;
     job.shared_bytes = (uint32_t)(shared + unit - 1) & ~(unit - 1);
     uint64_t stack = launch->stack_bytes ? launch->stack_bytes : STACK_DEFAULT;
     stack = !kernel->uses_stack ? 0 : stack > LOCAL_MAX ? LOCAL_MAX : (stack + 15) & ~15ull;

@@ -286,6 +286,9 @@ void tow_ptx_fault_at(struct tow_ptx_warp *w, const struct tow_ptx_op *o,
                       enum tow_ptx_fault_kind kind, unsigned lane, uint64_t address,
                       const struct tow_ptx_deed_of *deed, const char *format, ...)
     __attribute__((format(printf, 7, 8)));
+/* Tells a checked launch, and nothing else. */
+void tow_ptx_tell(struct tow_ptx_warp *w, const struct tow_ptx_op *o, enum tow_ptx_fault_kind kind,
+                  unsigned lane, const char *format, ...) __attribute__((format(printf, 5, 6)));
 /* Ends the lanes of `wrong`; their group begins the instruction again. */
 void tow_ptx_end_wrong(struct tow_ptx_warp *w);
 /* Whether a checked launch with a fault has had the time that it is given. */

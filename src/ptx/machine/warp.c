@@ -6,6 +6,7 @@
  * waits (`limit`), so that groups meet again at the join of an if and at the end of a loop. Whoever
  * loops for long must let the others run (`rotate`): threads of one warp may wait for each other.
  */
+#include "ptx/machine/check.h"
 #include "ptx/machine/machine.h"
 
 #include <stdlib.h>
@@ -110,6 +111,18 @@ const struct tow_ptx_op *tow_ptx_park(struct tow_ptx_warp *w, const struct tow_p
     return HALT;
 }
 
+/* Threads `mask` at `o` go on without others that `members` names: told where that is checked. */
+static void warp_alone(struct tow_ptx_warp *w, const struct tow_ptx_op *o, uint32_t mask,
+                       uint32_t members)
+{
+    if (tow_ptx_checks_sync(w)) {
+        uint32_t missing = members & ~w->dead & ~mask;
+        tow_ptx_tell(w, o, TOW_PTX_FAULT_MASK_OTHER, (unsigned)__builtin_ctz(mask),
+                     "lanes 0x%08x, which a mask 0x%08x names, are elsewhere and cannot come",
+                     missing, members);
+    }
+}
+
 bool tow_ptx_gather(struct tow_ptx_warp *w, const struct tow_ptx_op *o, uint32_t members)
 {
     struct tow_ptx_group *group = &w->groups[w->current];
@@ -118,6 +131,7 @@ bool tow_ptx_gather(struct tow_ptx_warp *w, const struct tow_ptx_op *o, uint32_t
         return true;
     }
     if (group->state == GROUP_SYNC) { /* nobody else can come: go on with who is here */
+        warp_alone(w, o, w->mask, members);
         group->state = GROUP_RUN;
         return true;
     }
@@ -237,6 +251,7 @@ static bool warp_choose(struct tow_ptx_warp *w)
                 best = best < 0 || runs_before(&w->groups[i], &w->groups[best]) ? (int)i : best;
             } else if (w->groups[i].state == GROUP_WARPBAR && release) {
                 w->groups[i].state = GROUP_RUN;
+                warp_alone(w, w->groups[i].pc - 1, w->groups[i].mask, w->groups[i].members);
                 return warp_choose(w);
             } else {
                 held = true;

@@ -122,6 +122,9 @@ static CUresult result_of(enum tow_ptx_fault_kind kind)
     switch (kind) {
     case TOW_PTX_FAULT_NONE:
     case TOW_PTX_FAULT_STOPPED:
+    case TOW_PTX_FAULT_DIVERGED:
+    case TOW_PTX_FAULT_MASK_CALLER:
+    case TOW_PTX_FAULT_MASK_OTHER:
         return CUDA_ERROR_LAUNCH_FAILED;
     case TOW_PTX_FAULT_ADDRESS:
         return CUDA_ERROR_ILLEGAL_ADDRESS;
@@ -160,9 +163,10 @@ static CUresult run_checked(struct tow_ptx_launch *launch)
     }
     launch->found = tow_soft_check_found;
     launch->found_user = findings;
+    launch->checks = tow_soft_checks();
     int rc = tow_ptx_run(launch, tow_soft.threads, &fault);
-    bool wrong = findings->count > 0;
-    if (wrong) {
+    bool wrong = findings->wrong;
+    if (findings->count > 0) {
         tow_soft_check_tell(findings);
     }
     free(findings);

@@ -134,7 +134,7 @@ static struct tow_soft_block *alloc_make(struct tow_soft_device *device, uint64_
     }
     bool flushed = false;
     /* When checking, freed memory stays unused while half of the memory is free. */
-    bool keep = tow_soft_checked() && *device->used <= device->total / 2;
+    bool keep = tow_soft_checks_memory() && *device->used <= device->total / 2;
     for (struct tow_soft_block *b = keep ? NULL : device->blocks; b != NULL; b = b->next) {
         for (unsigned i = 0; i < b->quarantine_room; i++) {
             if (b->quarantine[i].size != 0) {
@@ -148,7 +148,7 @@ static struct tow_soft_block *alloc_make(struct tow_soft_device *device, uint64_
     if (block != NULL) {
         return block;
     }
-    unsigned room = tow_soft_checked() ? QUARANTINE_ALL : QUARANTINE;
+    unsigned room = tow_soft_checks_memory() ? QUARANTINE_ALL : QUARANTINE;
     block = calloc(1, sizeof *block + room * sizeof *block->quarantine);
     if (block == NULL) {
         return NULL;
@@ -214,7 +214,7 @@ static int index_enter(struct tow_soft_alloc *alloc)
     uint64_t high = alloc->base + alloc->size;
     uint64_t end = alloc->base - alloc->lead + alloc->reserved;
     uint64_t reach = tow_soft_round_up(high, TOW_SOFT_UNIT);
-    reach = tow_soft_checked() ? high : reach < end ? reach : end;
+    reach = tow_soft_checks_memory() ? high : reach < end ? reach : end;
     struct tow_soft_entry entry = {alloc->base, high, reach > high ? reach : high, meta_of(alloc),
                                    alloc};
     return tow_soft_index_add(&entry);
@@ -259,7 +259,7 @@ CUresult tow_soft_alloc_make(struct tow_soft_ctx *ctx, int device, enum tow_soft
     bool counted = is_counted(kind);
     uint64_t unit = kind == TOW_SOFT_MEM_HOST ? HOST_UNIT : TOW_SOFT_UNIT;
     /* When checking, nothing is directly behind an allocation. */
-    uint64_t gap = tow_soft_checked() ? TOW_SOFT_UNIT : 0;
+    uint64_t gap = tow_soft_checks_memory() ? TOW_SOFT_UNIT : 0;
     int rc = 0;
     if (size <= TOW_SOFT_BLOCK / 2) {
         alloc->reserved = tow_soft_round_up(size + gap, unit);

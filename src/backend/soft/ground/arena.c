@@ -125,7 +125,7 @@ int tow_soft_arena_take(uint64_t size, uint64_t align, uint64_t at, uint64_t *re
 
 void tow_soft_arena_give(uint64_t base, uint64_t size)
 {
-    unsigned room = tow_soft_checked() ? QUARANTINE_ALL : QUARANTINE;
+    unsigned room = tow_soft_checks_memory() ? QUARANTINE_ALL : QUARANTINE;
     struct tow_soft_hole *slot = &quarantine[quarantine_next++ % room];
     if (slot->size != 0) {
         /* On -ENOMEM the range is lost, which only costs addresses. */

@@ -31,6 +31,7 @@ struct freed {
 
 static struct {
     int fd;
+    unsigned checks;
     struct freed freed[FREED_MAX]; /* the latest ones; guarded by tow_soft.lock */
     uint64_t freed_count;
 } check = {.fd = -1};
@@ -46,12 +47,26 @@ struct near {
 
 int tow_soft_check_open(const char *order, char *why, size_t why_size)
 {
-    static const char tool[] = "memcheck:";
-    if (strncmp(order, tool, sizeof tool - 1) != 0) {
-        snprintf(why, why_size, "The software GPU has no such tool to check with: %s.", order);
-        return -EINVAL;
+    static const struct {
+        const char *name;
+        unsigned bit;
+    } tools[] = {{"memcheck", TOW_PTX_CHECK_MEMORY}, {"synccheck", TOW_PTX_CHECK_SYNC}};
+    unsigned checks = 0;
+    const char *path = order;
+    while (*path != '\0' && *path != ':') {
+        size_t length = strcspn(path, ",:"), i = 0;
+        while (i < sizeof tools / sizeof *tools &&
+               (strlen(tools[i].name) != length || memcmp(tools[i].name, path, length) != 0)) {
+            i++;
+        }
+        if (i == sizeof tools / sizeof *tools) {
+            snprintf(why, why_size, "The software GPU has no such tool to check with: %s.", order);
+            return -EINVAL;
+        }
+        checks |= tools[i].bit;
+        path += length + (path[length] == ',');
     }
-    const char *path = order + sizeof tool - 1;
+    path += *path == ':';
     int fd = open(path, O_WRONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
     if (fd < 0 || fcntl(fd, F_SETFL, 0) < 0) {
         int error = errno;
@@ -63,6 +78,8 @@ int tow_soft_check_open(const char *order, char *why, size_t why_size)
         return -error;
     }
     check.fd = fd;
+    check.checks = checks;
+    tow_ptx_check_sync((checks & TOW_PTX_CHECK_SYNC) != 0);
     check.freed_count = 0;
     return 0;
 }
@@ -72,6 +89,7 @@ void tow_soft_check_close(void)
     if (check.fd >= 0) {
         close(check.fd);
         check.fd = -1;
+        tow_ptx_check_sync(false);
     }
 }
 
@@ -80,11 +98,21 @@ bool tow_soft_checked(void)
     return check.fd >= 0;
 }
 
+unsigned tow_soft_checks(void)
+{
+    return check.fd >= 0 ? check.checks : 0;
+}
+
+bool tow_soft_checks_memory(void)
+{
+    return (tow_soft_checks() & TOW_PTX_CHECK_MEMORY) != 0;
+}
+
 /* ---- what is where ---- */
 
 void tow_soft_check_freed(const struct tow_soft_alloc *alloc)
 {
-    if (check.fd >= 0) {
+    if (tow_soft_checks_memory()) {
         check.freed[check.freed_count++ % FREED_MAX] =
             (struct freed){alloc->base, alloc->size, alloc->number, alloc->kind};
     }
@@ -217,12 +245,13 @@ static void put_near(struct tow_json *json, const struct near *near)
     tow_json_end(json);
 }
 
-static void line_begin(struct tow_json *json, struct tow_buf *out, const char *kind)
+static void line_begin(struct tow_json *json, struct tow_buf *out, const char *tool,
+                       const char *kind)
 {
     tow_buf_init(out, 65536);
     tow_json_init(json, out);
     tow_json_object(json, NULL);
-    tow_json_str(json, "tool", "memcheck");
+    tow_json_str(json, "tool", tool);
     tow_json_str(json, "kind", kind);
     tow_json_u64(json, "process", (uint64_t)getpid());
 }
@@ -250,6 +279,12 @@ static bool line_end(struct tow_json *json, struct tow_buf *out)
 
 /* ---- kernels ---- */
 
+static bool only_told(enum tow_ptx_fault_kind kind)
+{
+    return kind == TOW_PTX_FAULT_DIVERGED || kind == TOW_PTX_FAULT_MASK_CALLER ||
+           kind == TOW_PTX_FAULT_MASK_OTHER;
+}
+
 static uint64_t fault_order(const uint32_t at[3])
 {
     return ((uint64_t)at[2] << 42) + ((uint64_t)at[1] << 21) + at[0];
@@ -264,6 +299,7 @@ static bool fault_before(const struct tow_ptx_fault *a, const struct tow_ptx_fau
 void tow_soft_check_found(void *findings, const struct tow_ptx_fault *fault)
 {
     struct tow_soft_findings *all = findings;
+    all->wrong |= !only_told(fault->kind);
     for (unsigned i = 0; i < all->count; i++) {
         struct tow_soft_finding *one = &all->list[i];
         if (one->fault.kind == fault->kind && one->fault.line == fault->line &&
@@ -333,6 +369,12 @@ static const char *kind_of(const struct tow_ptx_fault *fault, const struct near 
         return "undefined-function";
     case TOW_PTX_FAULT_OVERDUE:
         return "overdue";
+    case TOW_PTX_FAULT_DIVERGED:
+        return "divergent-warp";
+    case TOW_PTX_FAULT_MASK_CALLER:
+        return "mask-without-caller";
+    case TOW_PTX_FAULT_MASK_OTHER:
+        return "mask-mismatch";
     case TOW_PTX_FAULT_NONE:
     case TOW_PTX_FAULT_STOPPED:
     case TOW_PTX_FAULT_MEMORY:
@@ -353,7 +395,8 @@ static bool tell_finding(const struct tow_soft_finding *finding, int names)
     }
     struct tow_buf out;
     struct tow_json json;
-    line_begin(&json, &out, kind_of(fault, &near));
+    bool sync = only_told(fault->kind) || fault->kind == TOW_PTX_FAULT_DEADLOCK;
+    line_begin(&json, &out, sync ? "synccheck" : "memcheck", kind_of(fault, &near));
     tow_json_str(&json, "access", deeds[fault->deed]);
     tow_json_str(&json, "space", places[fault->place]);
     tow_json_u64(&json, "bytes", fault->bytes);
@@ -383,7 +426,7 @@ void tow_soft_check_tell(const struct tow_soft_findings *findings)
     if (findings->missed > 0) {
         struct tow_buf out;
         struct tow_json json;
-        line_begin(&json, &out, "more");
+        line_begin(&json, &out, "memcheck", "more");
         put_name(&json, "kernel", findings->list[0].fault.kernel, NAME_MAX_);
         tow_json_u64(&json, "threads", findings->missed);
         line_end(&json, &out);
@@ -395,14 +438,14 @@ void tow_soft_check_tell(const struct tow_soft_findings *findings)
 
 void tow_soft_check_bad_free(uint64_t address, const char *call, bool twice)
 {
-    if (check.fd < 0) {
+    if (!tow_soft_checks_memory()) {
         return;
     }
     struct near near = check_nearest(address);
     struct tow_buf out;
     struct tow_json json;
     twice |= near.known && near.freed && near.base == address;
-    line_begin(&json, &out, twice ? "double-free" : "bad-free");
+    line_begin(&json, &out, "memcheck", twice ? "double-free" : "bad-free");
     put_hex(&json, "address", address);
     tow_json_str(&json, "call", call);
     put_near(&json, &near);
@@ -411,7 +454,7 @@ void tow_soft_check_bad_free(uint64_t address, const char *call, bool twice)
 
 void tow_soft_check_leaks(const struct tow_soft_ctx *ctx)
 {
-    if (check.fd < 0 || ctx->error != CUDA_SUCCESS) {
+    if (!tow_soft_checks_memory() || ctx->error != CUDA_SUCCESS) {
         return; /* nobody can free anything behind an error */
     }
     for (const struct tow_soft_alloc *alloc = ctx->allocs; alloc != NULL; alloc = alloc->next) {
@@ -429,7 +472,7 @@ void tow_soft_check_leaks(const struct tow_soft_ctx *ctx)
                             .where = "inside"};
         struct tow_buf out;
         struct tow_json json;
-        line_begin(&json, &out, "leak");
+        line_begin(&json, &out, "memcheck", "leak");
         tow_json_u64(&json, "bytes", alloc->size);
         put_near(&json, &near);
         line_end(&json, &out);

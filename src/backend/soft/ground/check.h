@@ -24,13 +24,16 @@ struct tow_soft_finding {
 struct tow_soft_findings {
     struct tow_soft_finding list[TOW_SOFT_FINDINGS_MAX];
     unsigned count;
+    bool wrong;      /* one that is more than told */
     uint64_t missed; /* no room in the list */
 };
 
-/* `order` is "TOOL:PATH", PATH that of a pipe. -Exxx with a sentence. */
+/* `order` is "TOOL[,TOOL]:PATH", PATH that of a pipe. -Exxx with a sentence. */
 int tow_soft_check_open(const char *order, char *why, size_t why_size);
 void tow_soft_check_close(void);
 bool tow_soft_checked(void);
+bool tow_soft_checks_memory(void);
+unsigned tow_soft_checks(void); /* TOW_PTX_CHECK_... */
 
 /* For tow_ptx_launch.found; `findings` is a struct tow_soft_findings. */
 void tow_soft_check_found(void *findings, const struct tow_ptx_fault *fault);
