@@ -204,7 +204,9 @@ static bool says_sent(const struct file *file)
 static void room_sum_up(struct tows_codecache_room *room, struct files *files)
 {
     struct file *image = NULL;
-    qsort(files->all, files->count, sizeof *files->all, by_name);
+    if (files->count > 0) { /* else there is no array */
+        qsort(files->all, files->count, sizeof *files->all, by_name);
+    }
     room->peer_count = 0;
     for (size_t i = 0; i < files->count; i++) {
         struct file *file = &files->all[i];
