@@ -397,6 +397,21 @@ def where_it_cannot_be_the_log_says_so():
 
 
 @t.test(60)
+def the_listener_goes_before_its_workers():
+    """Who asks it waits for little, whatever they compute."""
+    need_split()
+    def nice(pid):
+        return os.getpriority(os.PRIO_PROCESS, pid)
+    with t.Server() as server, raw.Client(server) as client:
+        client.begin()
+        base = nice(server.process.pid)
+        t.equal(base, nice(0), "the parent has what it was started with")
+        t.equal(nice(server.listener), max(base - 10, -20), "the listener's nice value")
+        workers = server.workers()
+        t.check(workers and all(nice(worker) == base for worker in workers), f"workers have {[nice(worker) for worker in workers]}")
+
+
+@t.test(60)
 def a_program_that_root_may_not_run_is_one_process():
     """The parent has no capability to pass permissions of files, and starts workers."""
     need_split()

@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -160,6 +161,8 @@ static int leave_starter(const struct tows_config *config)
     return close_inherited(config->ready_fd != 0 ? (int)config->ready_fd : -1);
 }
 
+enum { LISTENER_AHEAD = 10 }; /* of its workers, as a nice value */
+
 /* Signals are the parent's, whoever else they are sent to: it tells of them once. */
 static int become_listener(const struct tows_split *split, const struct tows_config *config,
                            pid_t parent)
@@ -177,6 +180,9 @@ static int become_listener(const struct tows_split *split, const struct tows_con
     if (getppid() != parent) {
         return -ESRCH;
     }
+    /* Workers may keep all processors busy, with a software GPU. Who asks the listener, a program
+     * that starts or one that waits for its turn, waits for little all the same. */
+    setpriority(PRIO_PROCESS, 0, getpriority(PRIO_PROCESS, 0) - LISTENER_AHEAD);
     int error = leave_terminal();
     error = error < 0 ? error : leave_starter(config);
     return error < 0 ? error : tows_walls_raise_listener(split->user, split->group);

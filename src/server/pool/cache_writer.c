@@ -10,6 +10,7 @@
 #include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -129,6 +130,9 @@ static void be_writer(const struct tows_cache_writer *writer, const char *tenant
     char folder[TOW_CONFIG_TEXT_MAX + 16];
     struct tows_codecache *cache;
     prctl(PR_SET_NAME, "tow-cache");
+    if (getpriority(PRIO_PROCESS, 0) < 0) {
+        setpriority(PRIO_PROCESS, 0, 0); /* the listener goes before others; this has time */
+    }
     writer_keep(image, answer, writer->folder);
     int error = writer_open(writer, writer->folder >= 0 ? WRITER_FOLDER : -1, &cache, folder,
                             sizeof folder);

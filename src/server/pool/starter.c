@@ -505,6 +505,12 @@ bool tows_starter_weigh(struct tows_starter *starter, uint64_t number, unsigned 
     return started != NULL && tows_cgroup_weigh(&starter->groups, started->group, weight);
 }
 
+int tows_starter_nice(const struct tows_starter *starter)
+{
+    /* Theirs is of who starts them: a listener beside a parent goes before it (split.c). */
+    return getpriority(PRIO_PROCESS, starter->line != NULL ? (id_t)getppid() : 0);
+}
+
 int tows_starter_yield(struct tows_starter *starter, uint64_t number, int nice)
 {
     if (starter->line != NULL) {
@@ -513,7 +519,7 @@ int tows_starter_yield(struct tows_starter *starter, uint64_t number, int nice)
         return starter_ask(starter, &msg);
     }
     const struct tows_started *started = find_started(starter, number);
-    if (started == NULL || nice < getpriority(PRIO_PROCESS, 0) || nice >= PRIO_MAX) {
+    if (started == NULL || nice < tows_starter_nice(starter) || nice >= PRIO_MAX) {
         return started == NULL ? -ESRCH : -EINVAL;
     }
     struct pollfd end = {.fd = started->process, .events = POLLIN};

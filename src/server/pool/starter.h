@@ -68,6 +68,9 @@ int tows_starter_adopt(struct tows_starter *starter, pid_t pid, uint64_t *ret_nu
  * from now on. -ESRCH: it has ended; -EPERM: it may not be taken; -EEXIST: it was. */
 int tows_starter_take(struct tows_starter *starter, pid_t pid, uint64_t born, uint64_t *ret_number);
 
+/* The nice value of workers that yield to nobody. */
+int tows_starter_nice(const struct tows_starter *starter);
+
 /* SIGKILL or SIGCONT, for a process that was started here and has not been reaped. */
 int tows_starter_signal(struct tows_starter *starter, uint64_t number, int signal);
 /* SIGKILL for all that were started here. */

@@ -333,7 +333,7 @@ static void share_processors(struct tows_worker_pool *pool)
         !has_several_peers(pool)) {
         return;
     }
-    int own = getpriority(PRIO_PROCESS, 0);
+    int own = tows_starter_nice(&pool->starter);
     for (struct tows_worker *worker = pool->workers; worker != NULL; worker = worker->next) {
         unsigned rank = is_counted(worker) ? rank_of(pool, worker) : 1;
         unsigned weight = rank < WEIGHT ? WEIGHT / rank : 1;
