@@ -6,6 +6,8 @@
  *                           99th percentile of microseconds
  *     busy copies MIB       copies so much up and down, again and again
  *     busy graphs STEPS     graphs of four such kernels
+ *     busy fills MIB        takes memory until it is refused: between 99 % of so much and all of
+ * it; and gives it back
  *
  * Says `ready` after the first round, and at the end what it did. */
 #include "check.h"
@@ -125,6 +127,27 @@ static void look_at_numbers(void)
     }
 }
 
+/* Beside what the program has anyway, which is less than a hundredth. */
+static void fill(size_t quota)
+{
+    enum { PIECE = 1 << 18, PIECES_MAX = 1 << 16 };
+    static CUdeviceptr pieces[PIECES_MAX];
+    unsigned count = 0;
+    CUresult result = CUDA_SUCCESS;
+    while (count < PIECES_MAX && (result = cuMemAlloc(&pieces[count], PIECE)) == CUDA_SUCCESS) {
+        count++;
+    }
+    size_t got = (size_t)count * PIECE;
+    if (result != CUDA_ERROR_OUT_OF_MEMORY || got > quota || got < quota - quota / 100 - PIECE) {
+        printf("wrong: %zu bytes of %zu, then %d\n", got, quota, result);
+        exit(2);
+    }
+    while (count > 0) {
+        CHECK(cuMemFree(pieces[--count]));
+    }
+    launches++;
+}
+
 static void copy(size_t size)
 {
     static CUdeviceptr device;
@@ -165,6 +188,8 @@ int main(int argc, char **argv)
     do {
         if (strcmp(argv[1], "copies") == 0) {
             copy((size_t)steps << 20);
+        } else if (strcmp(argv[1], "fills") == 0) {
+            fill((size_t)steps << 20);
         } else if (strcmp(argv[1], "graphs") == 0) {
             compute_graphs(rounds == 0 ? 1 : MANY / KERNELS);
         } else if (strcmp(argv[1], "steps") == 0) {
@@ -177,7 +202,7 @@ int main(int argc, char **argv)
             fflush(stdout);
         }
     } while (!is_over());
-    if (strcmp(argv[1], "copies") != 0) {
+    if (strcmp(argv[1], "copies") != 0 && strcmp(argv[1], "fills") != 0) {
         look_at_numbers();
     }
     if (time_count > 0) {
