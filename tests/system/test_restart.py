@@ -230,6 +230,21 @@ def places_are_taken_by_those_who_were_there():
 
 
 @t.test(60)
+def who_has_the_gpu_alone_keeps_it():
+    with Server("--exclusive=may") as server, running(server, "unix", TOWLINE_EXCLUSIVE="1") as one:
+        for end in (server.leave, server.kill):
+            end()
+            server.start()
+            with subprocess.Popen([t.build_c(ROUNDS, ["-lcuda"])], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                                  text=True, env=t.clean_environment(TOWLINE_SERVER=server.address(),
+                                                                     LD_LIBRARY_PATH=str(t.LIBCUDA.parent))) as other:
+                t.wait_until(lambda: server.status()["waiting"] == 1, 20, "another program waits")
+                t.equal(len(server.sessions()), 1, "sessions")
+                other.kill()
+        finish(one, "the program")
+
+
+@t.test(60)
 def a_program_that_ends_meanwhile_is_known_to_have_ended():
     with Server() as server, running(server, "unix") as left, running(server, "unix") as lost:
         workers = [session["worker_pid"] for session in server.sessions().values()]
