@@ -2,7 +2,7 @@
 /* How far a server's clock is ahead of ours. A round trip says between which values that is;
  * several together say it more closely. It is changed only where a later one contradicts it, and
  * then gradually: what came one after the other stays so. */
-#include "client/timeline/inside.h"
+#include "client/timeline/align.h"
 
 void towc_align_begin(struct towc_align *align)
 {
@@ -40,7 +40,7 @@ void towc_align_end(struct towc_align *align)
     align->before_ns = align->ahead_ns;
     align->from_ns = align->until_ns;
     align->ahead_ns = ahead;
-    align->until_ns = now_theirs > align->from_ns ? now_theirs : align->from_ns;
+    align->until_ns = now_theirs;
 }
 
 int64_t towc_align_ours(const struct towc_align *align, int64_t theirs_ns)
