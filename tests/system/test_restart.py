@@ -4,6 +4,7 @@
 The programs compute, and look at every number. docs/inside/restart.md."""
 
 import contextlib
+import fcntl
 import os
 import pathlib
 import re
@@ -21,7 +22,7 @@ import towtest as t  # noqa: E402
 ROUNDS = pathlib.Path(__file__).resolve().parent / "helpers" / "rounds.c"
 KINDS = ("unix", "tcp", "shm")
 COUNT = 20 if t.LONG else 3
-MAGIC, JOIN = 0x6e696f6a65776f74, 1
+MAGIC, JOIN, HERE = 0x6e696f6a65776f74, 1, 27
 FIRST = struct.Struct("QIIQQ")  # tows_rejoin_msg
 
 
@@ -437,6 +438,67 @@ def one_that_is_ended_before_its_worker_has_answered_is_told_why():
         t.check("towline end" in said, f"what the program's user reads: {said}")
         t.wait_until(lambda: not server.sessions(), 20, "the session has ended")
         t.check("is killed" not in server.log(), "its worker ends by itself")
+
+
+def shared_memory(size, seals=fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL):
+    fd = os.memfd_create("lie", os.MFD_ALLOW_SEALING)
+    os.ftruncate(fd, size)
+    fcntl.fcntl(fd, fcntl.F_ADD_SEALS, seals)
+    return fd
+
+
+def lie(place, number, fds):
+    """Answers the next server in the place of a session's worker, with these descriptors: a function that ends it."""
+    path = place / f"{number}.socket"
+    path.unlink()
+    ear = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    ear.bind(str(path))
+    ear.listen()
+    said = []
+
+    def answer():
+        sock, _ = ear.accept()
+        said.append(sock)
+        t.equal(FIRST.unpack(sock.recv(FIRST.size))[0], MAGIC, "how the next server begins")
+        socket.send_fds(sock, [struct.pack("<II", HERE, 0) + bytes(1 << 13)], fds)
+    thread = threading.Thread(target=answer, daemon=True)
+    thread.start()
+
+    def close():
+        thread.join(20 * t.SLOW)
+        for one in (ear, *said):
+            one.close()
+        t.check(said and not thread.is_alive(), "the next server has not come")
+    return close
+
+
+@t.test(120)
+def a_worker_that_lies_does_not_end_the_server():
+    """What both share must stay as large as it is: else the server would meet its end there."""
+    for what in ("memory that can shrink", "memory that is too small", "a device", "nothing"):
+        with Server() as server, running(server, "unix"):
+            (number, session), = server.sessions().items()
+            worker = session["worker_pid"]
+            size = next(path.stat().st_size for path in pathlib.Path(f"/proc/{worker}/fd").iterdir()
+                        if "towline-session" in os.readlink(path))
+            fds = {"memory that can shrink": lambda: [shared_memory(size, 0)], "memory that is too small": lambda: [shared_memory(size - 8)],
+                   "a device": lambda: [os.open("/dev/zero", os.O_RDWR)], "nothing": list}[what]()
+            os.kill(worker, signal.SIGSTOP)
+            server.kill()
+            close = lie(server.place, number, fds)
+            server.start()
+            for fd in fds:
+                with contextlib.suppress(OSError):
+                    os.ftruncate(fd, 0)
+            asked = server.status()["uptime_s"]
+            t.wait_until(lambda: server.status()["uptime_s"] > asked + 1.5, 20, f"the server goes on looking at its sessions ({what})")
+            t.equal(list(server.sessions()), [number], "sessions")
+            t.check("goes on: " not in server.log(), f"it believed {what}")
+            os.kill(worker, signal.SIGKILL)
+            t.wait_until(lambda: not server.sessions(), 20, "the session has ended")
+            close()
+            for fd in fds:
+                os.close(fd)
 
 
 @t.test(60)
