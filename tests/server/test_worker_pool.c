@@ -7,6 +7,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -167,10 +168,41 @@ static void a_socket_that_is_full_gets_no_answer(void **state)
     close(pair[1]);
 }
 
+/* One that says so of itself would not pay for its memory. */
+static void who_was_not_suspended_is_not_believed(void **state)
+{
+    static const enum tows_suspension wanted[2][4] = {
+        {TOW_SUSPENSION_NONE, TOW_SUSPENSION_NONE, TOW_SUSPENSION_NONE, TOW_SUSPENSION_NONE},
+        {TOW_SUSPENSION_NONE, TOW_SUSPENSION_BEGINS, TOW_SUSPENSION_AWAY, TOW_SUSPENSION_ENDS}};
+    (void)state;
+    for (unsigned told = 0; told < 2; told++) {
+        for (uint32_t phase = 0; phase < 6; phase++) {
+            struct tows_worker_msg msg = {.what = TOW_WORKER_MSG_HERE, .line = phase};
+            int fds[2] = {memfd_create("stats", MFD_CLOEXEC | MFD_ALLOW_SEALING), -1};
+            struct tows_worker taken = {.state = TOW_WORKER_BUSY, .control = -1, .client = -1};
+            taken.join_ns = TOW_TIME_FOREVER;
+            taken.suspend.wanted = told != 0;
+            taken.stats = mmap(NULL, sizeof *taken.stats, PROT_READ | PROT_WRITE,
+                               MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+            assert_true(taken.stats != MAP_FAILED);
+            assert_int_equal(ftruncate(fds[0], sizeof *taken.stats), 0);
+            assert_int_equal(fcntl(fds[0], F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL),
+                             0);
+            tows_meeting_hear(&pool, &taken, &msg, fds);
+            assert_int_equal(taken.join_ns, 0); /* it is here, whatever it says */
+            assert_int_equal(taken.suspend.phase,
+                             phase < 4 ? wanted[told][phase] : TOW_SUSPENSION_NONE);
+            munmap(taken.stats, sizeof *taken.stats);
+            close(fds[0]);
+        }
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(a_descriptor_goes_from_worker_to_worker, setup, teardown),
+        cmocka_unit_test_setup_teardown(who_was_not_suspended_is_not_believed, setup, teardown),
         cmocka_unit_test_setup_teardown(half_questions_are_answered_or_not, setup, teardown),
         cmocka_unit_test_setup_teardown(a_socket_that_is_full_gets_no_answer, setup, teardown),
     };

@@ -128,11 +128,14 @@ static int order_begin(struct tows_server *server, struct tows_pending_conn *con
                                  &server->pool, &server->door, worker, why, sizeof why) < 0) {
         refuse_order(conn, why);
     } else {
+        /* Its record first: the next server believes nobody else that he is suspended. */
+        worker->suspend.wanted = true;
+        tows_meeting_renew(&server->pool, worker);
         error =
             out ? tows_suspend_begin(worker, by, limit_ms(conn)) : tows_suspend_return(worker, by);
-        if (error == 0) {
-            tows_meeting_renew(&server->pool, worker); /* it says who asked */
-        } else {
+        worker->suspend.wanted = error == 0 || away;
+        tows_meeting_renew(&server->pool, worker); /* it says who asked */
+        if (error < 0) {
             refuse_order(conn, error == -EPIPE ? "it is about to end"
                                                : "its worker takes no orders just now; try again");
         }

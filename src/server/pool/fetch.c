@@ -114,6 +114,7 @@ static struct tows_worker *worker_of(const struct tows_meeting_record *record)
     worker->lasting = record->lasting != 0;
     worker->granted = record->granted != 0;
     worker->user = record->user;
+    worker->suspend.wanted = record->suspend != 0;
     worker->since_ns = record->since_ns;
     worker->began_ns = record->began_ns;
     worker->waited_ns = record->waited_ns;

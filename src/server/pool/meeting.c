@@ -195,6 +195,7 @@ static int record_session(const struct tows_meeting *meeting, const struct tows_
     record.lasting = worker->lasting;
     record.granted = worker->granted;
     record.user = worker->user;
+    record.suspend = worker->suspend.wanted;
     record.since_ns = worker->state == TOW_WORKER_BUSY ? worker->since_ns : tow_time_now_ns();
     record.began_ns = worker->began_ns;
     record.waited_ns = worker->waited_ns;
@@ -294,7 +295,8 @@ static struct tows_session_stats *map_stats(int fd)
     return at == MAP_FAILED ? NULL : at;
 }
 
-/* What it told the server before of its being suspended, or would have. */
+/* What it told the server before of its being suspended, or would have. Only one that was told to
+ * be is: its memory does not count then, and a worker may be in its client's hands. */
 static void take_phase(struct tows_worker *worker, uint32_t phase)
 {
     static const enum tows_suspension phases[] = {
@@ -303,7 +305,7 @@ static void take_phase(struct tows_worker *worker, uint32_t phase)
         [TOW_PHASE_OUT] = TOW_SUSPENSION_AWAY,
         [TOW_PHASE_RETURNS] = TOW_SUSPENSION_ENDS,
     };
-    if (phase < sizeof phases / sizeof *phases) {
+    if (worker->suspend.wanted && phase < sizeof phases / sizeof *phases) {
         worker->suspend.phase = phases[phase];
         worker->suspend.since_ns = tow_time_now_ns();
     }

@@ -19,6 +19,7 @@ enum tows_suspension {
 
 struct tows_suspend {
     enum tows_suspension phase;
+    bool wanted;      /* somebody asked for it, and it has not ended since */
     int64_t since_ns; /* AWAY and later: of that phase */
     char by[96];      /* who asked for it */
     uint64_t orders;  /* how many there were */

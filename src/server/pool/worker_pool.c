@@ -629,6 +629,10 @@ int tows_worker_pool_hear(struct tows_worker_pool *pool, struct tows_worker *wor
     }
     if (msg.what == TOW_WORKER_MSG_SUSPENDED && worker->state == TOW_WORKER_BUSY) {
         tows_suspend_hear(worker, msg.failed != 0, text, msg.text_size);
+        if (worker->suspend.wanted && worker->suspend.phase == TOW_SUSPENSION_NONE) {
+            worker->suspend.wanted = false;
+            tows_meeting_renew(pool, worker);
+        }
     }
     if (msg.what == TOW_WORKER_MSG_READY && worker->state == TOW_WORKER_STARTING) {
         bool first = !pool->opened;
