@@ -276,6 +276,15 @@ static void choose_launch(struct machine *m, uint32_t grid[3], uint32_t block[3]
 }
 
 static unsigned loaded, ran, faulted, generated;
+static atomic_uint told; /* of launches that were checked */
+
+static void count_found(void *user, const struct tow_ptx_fault *fault)
+{
+    (void)user;
+    if (strlen(fault->message) > 0 && fault->kernel) {
+        atomic_fetch_add(&told, 1);
+    }
+}
 
 static void one_case(struct watch *watch, const char *seed_text, size_t seed_length, uint64_t seed)
 {
@@ -305,7 +314,12 @@ static void one_case(struct watch *watch, const char *seed_text, size_t seed_len
     }
     struct tow_ptx_texture texture;
     make_texture(&texture);
+    /* Half of them as `towline check` runs them. */
+    unsigned checks = next(2) ? 1 + next(3) : 0;
+    tow_ptx_check_sync((checks & TOW_PTX_CHECK_SYNC) != 0);
     if (machine_load(&m, exact, false) == 0) {
+        m.checks = checks;
+        m.found = checks ? count_found : NULL;
         loaded++;
         uint64_t args[16];
         void *memory = machine_alloc(&m, 1 << 16);
@@ -410,9 +424,10 @@ int main(int argc, char **argv)
     watch.end = true;
     pthread_mutex_unlock(&watch.lock);
     pthread_join(thread, NULL);
-    printf("%u cases (%u of the grammar), %u loaded, %u launches, %u faults; slowest: case %llu, "
-           "%.3f s\n",
-           cases, generated, loaded, ran, faulted, (unsigned long long)slowest_seed, slowest);
+    printf("%u cases (%u of the grammar), %u loaded, %u launches, %u faults, %u told; slowest: "
+           "case %llu, %.3f s\n",
+           cases, generated, loaded, ran, faulted, atomic_load(&told),
+           (unsigned long long)slowest_seed, slowest);
     for (unsigned i = 0; i < files; i++) {
         free(texts[i]);
     }

@@ -185,7 +185,10 @@ int machine_run(struct machine *m, const char *kernel, const uint32_t grid[3],
                                     .env_user = m,
                                     .stop = &m->stop,
                                     .grid_id = 1,
-                                    .sm_count = 4};
+                                    .sm_count = 4,
+                                    .found = m->found,
+                                    .checks = m->checks,
+                                    .found_user = m};
     memcpy(launch.grid, grid, sizeof launch.grid);
     memcpy(launch.block, block, sizeof launch.block);
     memcpy(launch.cluster, m->cluster, sizeof launch.cluster);

@@ -32,6 +32,9 @@ struct machine {
     unsigned threads;
     uint32_t dynamic_shared, cluster[3];
     bool cooperative;
+    /* How launches are checked, as struct tow_ptx_launch has it. */
+    void (*found)(void *user, const struct tow_ptx_fault *fault);
+    unsigned checks;
 };
 
 /* Loads and instantiates; ends the process with the diagnostic when `must` and it fails. */

@@ -168,6 +168,9 @@ def exit_codes_and_patterns_are_as_written():
     bad = [HOST, HERE / "memcheck" / "misaligned.ptx"]
     t.equal(check("--error-exitcode", "42", program=bad)[0].returncode, 42, "the exit code that was asked for")
     t.equal(check("--error-exitcode=0", program=bad)[0].returncode, 0, "the same, 0")
+    began = time.monotonic()
+    t.equal(check(program=["true"])[0].stderr, "towline check: no mistake was found\n", "what it says of a program without CUDA")
+    t.check(time.monotonic() - began < 15, "it waits for sessions that there never were")
     t.equal(check("--error-exitcode=42", program=["sh", "-c", "exit 7"])[0].returncode, 7, "the program's exit code")
     done, report = check("--suppress", "memcheck:misaligned:k:misaligned.cu:20", program=bad)
     t.equal((done.stderr, report["suppressed"], report["findings"]), ("towline check: no mistake was found, 1 suppressed\n", 1, []), "suppressed")

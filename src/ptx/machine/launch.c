@@ -86,7 +86,7 @@ static void fault_fill(struct tow_ptx_warp *w, const struct tow_ptx_op *o, unsig
         fault->thread[i] = rows[i * LANES + lane];
     }
     fault->line = o ? o->line : 0;
-    if (o && w->groups_used && w->groups[w->current].frame) {
+    if (o && w->current < w->groups_used) {
         fault_source(fault, w->groups[w->current].frame->func);
     }
 }
