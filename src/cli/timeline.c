@@ -160,6 +160,23 @@ static struct tow_timeline_thread *thread_of(struct tow_timeline_sums *sums, dou
     return thread;
 }
 
+/* The time of calls that a call made is its own. */
+static void add_call(struct tow_timeline_thread *thread, double began, double ended)
+{
+    enum { LAST = sizeof thread->last / sizeof *thread->last };
+    struct tow_interval *last = thread->last;
+    while (thread->last_count > 0 && last[thread->last_count - 1].began >= began) {
+        thread->last_count--;
+        thread->called -= last[thread->last_count].ended - last[thread->last_count].began;
+    }
+    if (thread->last_count == LAST) {
+        memmove(last, last + 1, (LAST - 1) * sizeof *last);
+        thread->last_count--;
+    }
+    last[thread->last_count++] = (struct tow_interval){began, ended};
+    thread->called += ended - began;
+}
+
 static int take_span(struct tow_timeline_sums *sums, const struct tow_json_doc *doc)
 {
     const struct tow_json_value *event = doc->values, *args = tow_json_member(doc, event, "args");
@@ -180,10 +197,7 @@ static int take_span(struct tow_timeline_sums *sums, const struct tow_json_doc *
             sums->waits++;
             return 0;
         }
-        /* What a call of ours calls has its own event, which came before. */
-        double since = began > thread->ended ? began : thread->ended;
-        thread->called += began + took > since ? began + took - since : 0;
-        thread->ended = began + took > thread->ended ? began + took : thread->ended;
+        add_call(thread, began, began + took);
     }
     struct tow_sums *all = call                          ? &sums->calls
                            : strcmp(kind, "kernel") == 0 ? &sums->kernels

@@ -30,7 +30,9 @@ struct tow_interval {
 /* What one thread of the program waited, and how long it was in calls. */
 struct tow_timeline_thread {
     double id, waited, called;
-    double ended; /* of the outermost call so far */
+    /* Its last calls: one that made others comes behind them. */
+    struct tow_interval last[8];
+    unsigned last_count;
     char name[32];
 };
 

@@ -288,6 +288,12 @@ def a_timeline_has_calls_waits_and_what_the_gpu_did():
             for launched, event in zip(launches, sorted(of(events, "kernel"), key=lambda event: event["ts"])):
                 t.check(launched - error <= event["ts"] and event["ts"] + event["dur"] <= sync["ts"] + sync["dur"] + error,
                         f"{event} was launched at {launched} and awaited by {sync}, error {error}")
+            # What has waited in its stream did so in a row beside it.
+            queue = [(event["ts"], event["ts"] + event["dur"]) for event in of(events, "queue")]
+            waited = [event for event in of(events, "kernel") if event["args"]["queued_us"] >= 20]
+            t.check(waited, f"no kernel has waited over {kind}")
+            for event in waited:
+                t.check(any(began <= event["ts"] - 0.5 and event["ts"] <= ended + 0.002 for began, ended in queue), f"{event} is not in {queue}")
             t.check(any(event["ph"] == "C" and event["args"]["sent"] > 0 for event in events), f"bytes are counted over {kind}")
 
 
@@ -456,6 +462,41 @@ def a_thread_that_waits_does_not_hold_up_the_end_of_a_timeline():
         whole(path)
 
 
+@t.test()
+def two_servers_are_two_processes_of_one_timeline():
+    with t.Server() as one, t.Server() as other:
+        _, said, files = timeline(f"{one.address()},{other.address('tcp')}", """
+call("cuInit", 0)
+for device in range(2):
+    use(device)
+    for i in range(5 + device):
+        call("cuMemsetD8Async", allocate(64), 1, size(64), None)
+    call("cuCtxSynchronize")
+""")
+        events = files["timeline.json"]
+        t.equal((said, [fact["address"] for fact in complete(events, 2)]), ("", [one.address(), other.address("tcp")]), "stderr, and servers")
+        per_server = {}
+        for event in of(events, "fill"):
+            per_server[event["pid"]] = per_server.get(event["pid"], 0) + 1
+        names = {event["args"]["name"]: event["pid"] for event in events if event["name"] == "process_name"}
+        t.equal({name: per_server.get(pid) for name, pid in names.items() if name.startswith("GPUs of")},
+                {f"GPUs of {one.address()}": 5, f"GPUs of {other.address('tcp')}": 6}, "fills of each")
+
+
+@t.test(120, waits=True)
+def a_timeline_does_not_keep_an_idle_session():
+    with t.Server("--session-idle=5") as server, tempfile.TemporaryDirectory(prefix="tow") as folder:
+        path = pathlib.Path(folder) / "timeline"
+        done = t.run([t.TOWLINE, "run", "-s", server.address(), "--timeline", path, "--", sys.executable, "-c", BEGIN + WORK + """
+until = time.monotonic() + 40
+while time.monotonic() < until and "(session-idle)" not in open("%s").read():
+    time.sleep(0.1)
+cu.cuCtxSynchronize()
+""" % server.log_path], 60)
+        t.check("session-idle" in done.stderr, f"an idle session has not ended: {done.stderr} {server.log()}")
+        t.equal(len(of(whole(path), "kernel")), 20, "kernels")
+
+
 @t.test(trees=("plain", "asan"))
 def a_server_that_does_not_know_says_so_once():
     """A driver of our own that stands for NVIDIA's."""
@@ -577,6 +618,9 @@ def advice_is_given_where_the_numbers_give_it():
             t.equal(json.loads(summed(path, "--json").stdout)["advice"], wanted, f"advice: {what}")
             text = summed(path).stdout
             t.check(all(sentence in text.splitlines() for sentence in wanted), f"{wanted} are not in {text}")
+        # A call that makes others has their time, and its event comes behind theirs.
+        write(path, [(7, "call", "a", 0, 10, {}), *[(7, "call", "b", 100 + 10 * i, 5, {}) for i in range(3)], (7, "call", "c", 95, 50, {}), (7, "call", "a", 150, 1, {})])
+        t.equal([thread["in_calls_us"] for thread in json.loads(summed(path, "--json").stdout)["threads"]], [61], "time in calls")
         # Where spans were lost nobody knows whether the GPU was idle.
         write(path, waits, lost=5)
         t.equal(json.loads(summed(path, "--json").stdout)["advice"], [], "advice where something is missing")
