@@ -433,6 +433,20 @@ static void barrier_reductions_count(void **state)
     machine_unload(&m);
 }
 
+/* The result goes to a register that held a constant before, of which there is a row for all. */
+static void a_reduction_replaces_a_constant(void **state)
+{
+    (void)state;
+    uint32_t *out = run("",
+                        "mov.u32 %r2, 1234567; mov.u32 %r1, %tid.x; setp.lt.u32 %p0, %r1, 70;\n"
+                        "bar.red.popc.u32 %r2, 1, %p0; add.u32 %r0, %r2, 1;",
+                        1, 128);
+    for (unsigned i = 0; i < 128; i++) {
+        assert_int_equal(out[i], 71);
+    }
+    machine_unload(&m);
+}
+
 static void named_barriers_pair_producers_with_consumers(void **state)
 {
     (void)state;
@@ -835,6 +849,7 @@ int main(void)
         cmocka_unit_test(redux_reduces),
         cmocka_unit_test(barriers_order_shared_memory),
         cmocka_unit_test(barrier_reductions_count),
+        cmocka_unit_test(a_reduction_replaces_a_constant),
         cmocka_unit_test(named_barriers_pair_producers_with_consumers),
         cmocka_unit_test(exited_threads_do_not_hold_a_barrier),
         cmocka_unit_test(a_barrier_that_cannot_complete_is_a_deadlock),

@@ -35,8 +35,12 @@ static void alias_count(struct aliases *a, const struct tow_ptx_operand *operand
 /* Whoever is not known to write only its first operand may write all of them. */
 static void alias_count_insn(struct aliases *a, const struct tow_ptx_insn *insn)
 {
+    bool waits = strcmp(insn->name, "bar") == 0; /* bar.red has a result */
+    for (uint32_t i = 0; i < insn->mod_count && waits; i++) {
+        waits = strcmp(insn->mods[i], "red") != 0;
+    }
     bool reads_all = strcmp(insn->name, "st") == 0 || strcmp(insn->name, "red") == 0 ||
-                     strcmp(insn->name, "bra") == 0 || strcmp(insn->name, "bar") == 0;
+                     strcmp(insn->name, "bra") == 0 || waits;
     bool first = tow_ptx_writes_first(insn->name);
     if (reads_all || (first && insn->operand_count && insn->operands[0].kind == OPD_ADDRESS)) {
         return;
