@@ -191,32 +191,30 @@ def its_address_may_be_another_then():
 
 
 def stands_still(server, proxy, process):
-    """The proxy takes and sends nothing for longer than a machine may be silent; its kernel answers."""
+    """The proxy takes and sends nothing for longer than a machine may be silent. Its kernel answers, but for what it has no room for: so
+    it may be taken for a machine that is gone, and a cut."""
     t.wait_until(lambda: any(session["calls"] > 100 for session in server.status()["sessions"]), 20, "the program works")
     proxy.stalled = True
     time.sleep(7)  # longer than the heartbeat: nothing is to happen meanwhile
-    session, = server.status()["sessions"]
-    t.check("detached_s" not in session, f"the session is not detached: {session}")
-    t.check(process.poll() is None and proxy.refused == 0, "the program waits, and does not connect again")
+    t.equal(len(server.status()["sessions"]), 1, "sessions")
+    t.check(process.poll() is None, "the program waits")
 
 
 @t.test(120)
-def a_proxy_that_stands_still_is_waited_for():
-    """It cannot be told from a server that does: both go on where they were, without a cut."""
-    with t.Server("--heartbeat=5") as server, cutter.Cutter(server.port()) as proxy, running(proxy.address, 40) as process:
+def a_proxy_that_stands_still_is_no_end():
+    with t.Server("--heartbeat=5") as server, cutter.Cutter(server.port()) as proxy, running(proxy.address, 200) as process:
         stands_still(server, proxy, process)
         proxy.stalled = False
-        err = finish(process, 40)
-        t.check("was cut" not in err, err)
+        finish(process, 200)
 
 
 @t.test(120)
 def one_that_ends_after_that_was_a_cut():
-    with t.Server("--heartbeat=5") as server, cutter.Cutter(server.port()) as proxy, running(proxy.address, 40) as process:
+    with t.Server("--heartbeat=5") as server, cutter.Cutter(server.port()) as proxy, running(proxy.address, 200) as process:
         stands_still(server, proxy, process)
         proxy.cut_all()
         proxy.stalled = False
-        t.check(BACK in finish(process, 40), "the program goes on over another connection")
+        t.check(BACK in finish(process, 200), "the program goes on over another connection")
 
 
 def ends_with_its_worker(server, kind):

@@ -47,6 +47,17 @@ def state(vm, *properties):
     return dict(line.split("=", 1) for line in shown.splitlines())
 
 
+def main_process(vm, other):
+    """The service's, once it is another one and the server serves."""
+    found = []
+
+    def serves():
+        found[:] = [state(vm, "MainPID", "ActiveState")]
+        return found[0]["ActiveState"] == "active" and found[0]["MainPID"] not in ("0", other)
+    t.wait_until(serves, 60, "the service is active with another process")
+    return found[0]["MainPID"]
+
+
 @t.test(LIMIT, alone=True)
 def the_first_process_is_systemd():
     with guest("systemd") as vm:
@@ -65,6 +76,7 @@ def the_unit_serves_a_program():
         try:
             t.equal(state(vm, "ActiveState"), {"ActiveState": "inactive"}, "before anybody came")
             knock(vm, "unix:///run/towline.sock")
+            main_process(vm, "0")  # it answers before a worker is ready
             found = state(vm, "ActiveState", "SubState", "MainPID")
             t.equal((found["ActiveState"], found["SubState"]), ("active", "running"), "the service")
             groups = "/sys/fs/cgroup/system.slice/towlined.service"
@@ -82,17 +94,6 @@ def the_unit_serves_a_program():
             t.check(vm.run(f"ls -d {groups}/*/").returncode != 0, "a control group is left")
         finally:
             vm.run(f"systemctl stop towlined.socket towlined.service; rm -rf {UNITS}/towlined.* /etc/towline")
-
-
-def main_process(vm, other):
-    """The service's, once it is another one and the server serves."""
-    found = []
-
-    def serves():
-        found[:] = [state(vm, "MainPID", "ActiveState")]
-        return found[0]["ActiveState"] == "active" and found[0]["MainPID"] not in ("0", other)
-    t.wait_until(serves, 60, "the service is active with another process")
-    return found[0]["MainPID"]
 
 
 @t.test(LIMIT, alone=True)
