@@ -3,6 +3,7 @@
 #include "api.h"
 
 #include <pthread.h>
+#include <stdatomic.h>
 #include <time.h>
 
 enum { MIB = 1 << 20 };
@@ -88,6 +89,52 @@ static void uploads_to_a_stream_that_stands_still_do_not_wait(struct api *api)
     OK(cuMemFree(second));
     OK(cuMemFreeHost(pinned));
     free(other);
+    free(back);
+}
+
+struct late {
+    unsigned char *bytes;
+    size_t size;
+    int seed;
+    atomic_int written; /* looked at without order, as nobody need to look at all */
+};
+
+static void write_late(void *user)
+{
+    struct late *late = user;
+    write_bytes(late->bytes, late->size, late->seed);
+    atomic_store_explicit(&late->written, 1, memory_order_relaxed);
+}
+
+/* Nobody has waited for the function: the stream says that it comes first. */
+static void an_upload_has_what_a_host_function_wrote_before(struct api *api)
+{
+    static const size_t sizes[] = {4096, 65536, 4 * MIB};
+    struct late late = {0};
+    unsigned char *back = malloc(4 * MIB);
+    CUdeviceptr device;
+    CUstream stream;
+    (void)api;
+    OK(cuMemHostAlloc((void **)&late.bytes, 4 * MIB, 0));
+    OK(cuMemAlloc(&device, 4 * MIB));
+    OK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+    for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
+        late.size = sizes[i];
+        late.seed = (int)i;
+        atomic_store(&late.written, 0);
+        OK(cuLaunchHostFunc(stream, write_late, &late));
+        while (atomic_load_explicit(&late.written, memory_order_relaxed) == 0) {
+            usleep(1000);
+        }
+        usleep(50000); /* its end is known, too */
+        OK(cuMemcpyHtoDAsync(device, late.bytes, sizes[i], stream));
+        OK(cuMemcpyDtoHAsync(back, device, sizes[i], stream));
+        OK(cuStreamSynchronize(stream));
+        EQUAL(wrong_bytes(back, sizes[i], (int)i), 0);
+    }
+    OK(cuStreamDestroy(stream));
+    OK(cuMemFree(device));
+    OK(cuMemFreeHost(late.bytes));
     free(back);
 }
 
@@ -208,6 +255,7 @@ int main(void)
     api_begin(&api);
     every_size_arrives_whole(&api);
     uploads_to_a_stream_that_stands_still_do_not_wait(&api);
+    an_upload_has_what_a_host_function_wrote_before(&api);
     contexts_come_and_go_with_their_copies(&api);
     threads_do_not_mix_their_bytes(&api);
     uploads_that_fail_say_so_later(&api);

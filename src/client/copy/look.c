@@ -28,9 +28,10 @@ static bool is_up(const struct towc_copy *copy)
     return (copy->facts & TOW_FACT_UP) != 0;
 }
 
+/* Where there is none any more, what host functions wrote is read behind this. */
 static bool look_any(const atomic_uint *count)
 {
-    return atomic_load_explicit(count, memory_order_relaxed) != 0;
+    return atomic_load_explicit(count, memory_order_acquire) != 0;
 }
 
 /* While its stream captures it may be no address at all. */
