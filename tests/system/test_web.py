@@ -489,7 +489,8 @@ def it_comes_again_where_nothing_else_goes_on():
 def addresses_that_cannot_be_are_refused():
     with socket.create_server(("127.0.0.1", 0)) as taken, tempfile.TemporaryDirectory() as folder:
         for address, said in ((str(taken.getsockname()[1]), "already listens"), ("nowhere.invalid:1", "nowhere.invalid"), ("x", "host name in tcp://x:"),
-                              ("tls://127.0.0.1:0", "write PORT or HOST:PORT"), (f"unix://{folder}/h.sock", "write PORT or HOST:PORT")):
+                              ("tcp://127.0.0.1", "write PORT or HOST:PORT"), ("tls://127.0.0.1:0", "write PORT or HOST:PORT"),
+                              (f"/{folder}/h.sock", "write PORT or HOST:PORT"), (f"unix://{folder}/h.sock", "write PORT or HOST:PORT")):
             done = t.run([t.TOWLINED, "--device=soft", "-l", f"unix://{folder}/s.sock", f"--http={address}"])
             t.check(done.returncode == 1 and said in done.stderr, f"{address}: {done}")
     with Web("--http=http://127.0.0.1:0", "--socket-mode=0600") as server:

@@ -27,6 +27,12 @@ const char *tows_web_host_place(const struct tow_listener *listener)
     return scheme == NULL ? listener->address : scheme + 2;
 }
 
+static int no_port(const struct tows_config *config, char *why, size_t why_size)
+{
+    snprintf(why, why_size, "http: \"%s\" is no port; write PORT or HOST:PORT", config->http);
+    return -EINVAL;
+}
+
 int tows_web_host_listen(const struct tows_config *config, struct tow_listener **ret_listener,
                          char *why, size_t why_size)
 {
@@ -38,6 +44,9 @@ int tows_web_host_listen(const struct tows_config *config, struct tow_listener *
     }
     where = strncmp(where, "http://", 7) == 0 ? where + 7 : where;
     where = where[0] == ':' ? where + 1 : where;
+    if (strstr(where, "://") != NULL) {
+        return no_port(config, why, why_size);
+    }
     bool port_only = where[0] != '\0' && where[strspn(where, "0123456789")] == '\0';
     const char *host_end = where[0] == '[' ? strchr(where, ']') : where;
     bool has_port = host_end != NULL && strchr(host_end, ':') != NULL;
@@ -48,10 +57,9 @@ int tows_web_host_listen(const struct tows_config *config, struct tow_listener *
     error = error < 0 ? error : tow_listener_open(address, 0, why, why_size, ret_listener);
     if (error == 0 &&
         ((*ret_listener)->path[0] != '\0' || tow_transport_encrypts((*ret_listener)->kind))) {
-        snprintf(why, why_size, "http: \"%s\" is no port; write PORT or HOST:PORT", config->http);
         tow_listener_close(*ret_listener);
         *ret_listener = NULL;
-        error = -EINVAL;
+        error = no_port(config, why, why_size);
     }
     if (error == 0 && tows_allow_is_open((*ret_listener)->fd)) {
         tow_log(TOW_AREA_SERVER, TOW_LOG_WARN,
