@@ -313,9 +313,10 @@ def as_user(user, function, *words):
     if child == 0:
         said = "yes"
         try:
-            os.setgroups([])
-            os.setresgid(user, user, user)
-            os.setresuid(user, user, user)
+            if user != os.geteuid():
+                os.setgroups([])
+                os.setresgid(user, user, user)
+                os.setresuid(user, user, user)
             function(*words)
         except OSError as error:
             said = errno.errorcode[error.errno]

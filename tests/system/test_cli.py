@@ -512,7 +512,7 @@ def an_installed_copy_works():
                      "lib/systemd/system/towlined.socket"):
             t.check((prefix / file).exists(), f"{file} was not installed")
         unit = (prefix / "lib/systemd/system/towlined.service").read_text()
-        t.check(re.search(r"^ExecStart=/\S*/bin/towlined$", unit, re.M), unit)
+        t.check(re.search(r"^ExecStart=/\S*/bin/towlined( |$)", unit, re.M), unit)
         done = t.run([towline, "run", "--device", "soft", "--", hold_program(), "free"],
                      env=t.clean_environment(XDG_RUNTIME_DIR=folder, XDG_CACHE_HOME=folder))
         t.check(done.returncode == 0 and done.stdout.startswith("free "), done.stdout + done.stderr)

@@ -475,6 +475,8 @@ def lie(place, number, fds):
 @t.test(120)
 def a_worker_that_lies_does_not_end_the_server():
     """What both share must stay as large as it is: else the server would meet its end there."""
+    if os.geteuid() != 0:
+        raise t.Skip("only root sees a worker's descriptors")
     for what in ("memory that can shrink", "memory that is too small", "a device", "nothing"):
         with Server() as server, running(server, "unix"):
             (number, session), = server.sessions().items()

@@ -357,6 +357,9 @@ def sshd(folder):
     try:
         t.wait_until(lambda: "listening on" in (folder / "sshd_log").read_text() or daemon.poll() is not None, 20, "sshd listens")
         t.check(daemon.poll() is None, f"sshd has ended: {(folder / 'sshd_log').read_text()}")
+        subprocess.run(["ssh", "-F", folder / "ssh_config", "gpuhost", "true"], capture_output=True, timeout=60)
+        if "account is locked" in (folder / "sshd_log").read_text():
+            raise t.Skip(f"sshd lets {user} not log in: the account is locked")
         yield user, f'#!/bin/sh\nexec {shutil.which("ssh")} -F {folder}/ssh_config "$@"\n'
     finally:
         daemon.terminate()

@@ -38,7 +38,7 @@ void tows_rejoin_client(int fd);
 /* Another number for each listener. */
 uint32_t tows_rejoin_count(void);
 /* Something could not be said to a listener, or not be heard: waits while there is none. 0: there
- * is one that has not heard it, and `*count` is its number; -EPIPE: no other one came. */
-int tows_rejoin_await(uint32_t *count);
+ * is one that has not heard it, and `*seen` is its number; -EPIPE: no other one came. */
+int tows_rejoin_await(uint32_t *seen);
 
 #endif
