@@ -25,6 +25,7 @@
 static struct tow_soft_space space; /* guarded by tow_soft.lock, as all of this */
 static struct tow_soft_hole quarantine[QUARANTINE_ALL];
 static unsigned quarantine_next;
+static unsigned quarantine_used; /* so many of them were ever; the rest is untouched */
 
 static void *arena_reserve(uint64_t base, uint64_t size)
 {
@@ -84,7 +85,7 @@ int tow_soft_arena_open(uint64_t base, char *why, size_t why_size)
     uint64_t low = tow_soft_round_up((uint64_t)(uintptr_t)at, TOW_SOFT_BLOCK);
     tow_soft.arena_base = (uint64_t)(uintptr_t)at;
     tow_soft.arena_size = size;
-    memset(quarantine, 0, sizeof quarantine);
+    memset(quarantine, 0, quarantine_used * sizeof *quarantine);
     int rc = tow_soft_space_init(&space, low,
                                  ((uint64_t)(uintptr_t)at + size - low) & ~(TOW_SOFT_BLOCK - 1));
     if (rc != 0) {
@@ -105,7 +106,7 @@ void tow_soft_arena_close(void)
 
 static void quarantine_flush(void)
 {
-    for (unsigned i = 0; i < QUARANTINE_ALL; i++) {
+    for (unsigned i = 0; i < quarantine_used; i++) {
         if (quarantine[i].size != 0) {
             tow_soft_space_give(&space, quarantine[i].base, quarantine[i].size);
             quarantine[i].size = 0;
@@ -126,7 +127,9 @@ int tow_soft_arena_take(uint64_t size, uint64_t align, uint64_t at, uint64_t *re
 void tow_soft_arena_give(uint64_t base, uint64_t size)
 {
     unsigned room = tow_soft_checks_memory() ? QUARANTINE_ALL : QUARANTINE;
-    struct tow_soft_hole *slot = &quarantine[quarantine_next++ % room];
+    unsigned at = quarantine_next++ % room;
+    struct tow_soft_hole *slot = &quarantine[at];
+    quarantine_used = at < quarantine_used ? quarantine_used : at + 1;
     if (slot->size != 0) {
         /* On -ENOMEM the range is lost, which only costs addresses. */
         tow_soft_space_give(&space, slot->base, slot->size);
