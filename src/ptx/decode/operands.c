@@ -25,6 +25,12 @@ static const char *kind_name(char kind)
 
 /* ---- addresses of symbols ---- */
 
+/* Where the extern array of shared memory begins. */
+static uint32_t dynamic_base(const struct tow_ptx_warp *w)
+{
+    return *(const uint32_t *)tow_ptx_row(w, REF(BASE_BLOCK, BROW_DYNAMIC_BASE * 128u));
+}
+
 OP(address_variable)
 {
     uint64_t value = w->launch->instance->addresses[o->e] + (uint64_t)o->imm;
@@ -47,14 +53,12 @@ OP(address_param)
 }
 OP(address_dynamic32)
 {
-    uint32_t value =
-        ((uint32_t *)w->base[BASE_BLOCK])[BROW_DYNAMIC_BASE * LANES] + (uint32_t)o->imm;
+    uint32_t value = dynamic_base(w) + (uint32_t)o->imm;
     LANE_BODY(uint32_t, , value)
 }
 OP(address_dynamic64)
 {
-    uint64_t value =
-        ((uint32_t *)w->base[BASE_BLOCK])[BROW_DYNAMIC_BASE * LANES] + (uint64_t)o->imm;
+    uint64_t value = dynamic_base(w) + (uint64_t)o->imm;
     LANE_BODY(uint64_t, , value)
 }
 OP(operands_fill32)

@@ -50,7 +50,7 @@ static void call_pass(struct tow_ptx_warp *w, const struct tow_ptx_arg *arg,
         FOR_LANES(l, mask)
         {
             if (reg_formal) {
-                w->base[BASE_FRAME] = callee->regs;
+                tow_ptx_set_base(w, BASE_FRAME, callee->regs);
                 memcpy((uint8_t *)tow_ptx_row(w, formal_ref) + l * (formal_wide ? 8 : 4),
                        &arg->bits, formal_wide ? 8 : 4);
             } else {
@@ -58,9 +58,9 @@ static void call_pass(struct tow_ptx_warp *w, const struct tow_ptx_arg *arg,
             }
         }
     } else if (arg->ref != PTX_NO_SLOT && reg_formal) {
-        w->base[BASE_FRAME] = caller->regs;
+        tow_ptx_set_base(w, BASE_FRAME, caller->regs);
         uint8_t *out = tow_ptx_row(w, arg->ref);
-        w->base[BASE_FRAME] = callee->regs;
+        tow_ptx_set_base(w, BASE_FRAME, callee->regs);
         uint8_t *in = tow_ptx_row(w, formal_ref);
         unsigned inner = formal_wide ? 8 : 4, outer = arg->wide ? 8 : 4;
         FOR_LANES(l, mask)
@@ -70,14 +70,14 @@ static void call_pass(struct tow_ptx_warp *w, const struct tow_ptx_arg *arg,
             memcpy(into ? in + l * inner : out + l * outer, &value, into ? inner : outer);
         }
     } else if (arg->ref != PTX_NO_SLOT) {
-        w->base[BASE_FRAME] = caller->regs;
+        tow_ptx_set_base(w, BASE_FRAME, caller->regs);
         if (into) {
             store_row(w, arg->ref, inside, size, arg->wide, mask);
         } else {
             load_row(w, arg->ref, inside, size, arg->wide, mask);
         }
     } else if (reg_formal) {
-        w->base[BASE_FRAME] = callee->regs;
+        tow_ptx_set_base(w, BASE_FRAME, callee->regs);
         if (into) {
             load_row(w, formal_ref, outside, arg->bytes, formal_wide, mask);
         } else {
@@ -127,7 +127,7 @@ static const struct tow_ptx_op *call_enter(struct tow_ptx_warp *w, const struct 
         call_pass(w, &call->args[i], func->params[i], caller, frame, true, w->mask);
     }
     group->frame = frame;
-    w->base[BASE_FRAME] = frame->regs;
+    tow_ptx_set_base(w, BASE_FRAME, frame->regs);
     if (--w->budget <= 0) {
         return tow_ptx_yield(w, func->code);
     }
@@ -197,7 +197,7 @@ const struct tow_ptx_op *tow_ptx_ret_op(struct tow_ptx_warp *w, const struct tow
     }
     const struct tow_ptx_op *next = frame->return_to;
     group->frame = caller;
-    w->base[BASE_FRAME] = caller->regs;
+    tow_ptx_set_base(w, BASE_FRAME, caller->regs);
     frame->lanes &= ~w->mask;
     if (!frame->lanes) {
         tow_ptx_frame_give(w->runner, frame);

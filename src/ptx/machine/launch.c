@@ -283,9 +283,9 @@ static int warp_prepare(struct tow_ptx_runner *runner, struct tow_ptx_block *blo
     w->runner = runner;
     w->launch = launch;
     w->index = i;
-    w->base[BASE_CONST] = launch->instance->module->consts;
-    w->base[BASE_WARP] = w->sregs;
-    w->base[BASE_BLOCK] = block->sregs;
+    tow_ptx_set_base(w, BASE_CONST, launch->instance->module->consts);
+    tow_ptx_set_base(w, BASE_WARP, w->sregs);
+    tow_ptx_set_base(w, BASE_BLOCK, block->sregs);
     uint32_t *rows = (uint32_t *)w->sregs;
     for (unsigned l = 0; l < LANES; l++) {
         rows[WROW_TID_X * LANES + l] = at[0];

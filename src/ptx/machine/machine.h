@@ -136,11 +136,11 @@ struct tow_ptx_group {
 };
 
 struct tow_ptx_warp {
-    uint8_t *base[4];
-    uint32_t exec; /* lanes that the current operation is for */
-    uint32_t mask; /* lanes of the current group */
-    uint32_t dead; /* lanes that exited or never were */
-    bool whole;    /* exec | dead is everything: rows may be written without looking */
+    uintptr_t base[4]; /* each less its number: a reference has that in its low bits */
+    uint32_t exec;     /* lanes that the current operation is for */
+    uint32_t mask;     /* lanes of the current group */
+    uint32_t dead;     /* lanes that exited or never were */
+    bool whole;        /* exec | dead is everything: rows may be written without looking */
     bool yielded;
     bool ran;     /* did anything in this slice */
     bool release; /* a group that waits for partners may go on without them */
@@ -214,14 +214,20 @@ struct tow_ptx_runner {
 
 #define REF(base, offset) ((uint32_t)(offset) | (uint32_t)(base))
 
+static inline void tow_ptx_set_base(struct tow_ptx_warp *w, enum tow_ptx_base base,
+                                    const uint8_t *rows)
+{
+    w->base[base] = (uintptr_t)rows - base;
+}
+
 static inline void *tow_ptx_row(const struct tow_ptx_warp *w, uint32_t ref)
 {
-    return w->base[ref & 3u] + (ref & ~3u);
+    return (void *)(w->base[ref & 3u] + ref);
 }
 
 static inline uint32_t tow_ptx_pred(const struct tow_ptx_warp *w, uint32_t ref)
 {
-    return *(uint32_t *)(w->base[ref & 3u] + (ref & ~3u));
+    return *(const uint32_t *)tow_ptx_row(w, ref);
 }
 
 static inline void tow_ptx_set_pred(struct tow_ptx_warp *w, uint32_t ref, uint32_t value)

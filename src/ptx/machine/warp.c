@@ -225,7 +225,7 @@ static bool warp_choose(struct tow_ptx_warp *w)
         w->limit = HALT;
         w->mask = w->groups[0].mask;
         tow_ptx_set_exec(w, w->mask);
-        w->base[BASE_FRAME] = w->groups[0].frame->regs;
+        tow_ptx_set_base(w, BASE_FRAME, w->groups[0].frame->regs);
         return true;
     }
     for (uint32_t i = 0; i < w->groups_used; i++) {
@@ -288,7 +288,7 @@ static bool warp_choose(struct tow_ptx_warp *w)
     }
     w->mask = group->mask;
     tow_ptx_set_exec(w, w->mask);
-    w->base[BASE_FRAME] = group->frame->regs;
+    tow_ptx_set_base(w, BASE_FRAME, group->frame->regs);
     return true;
 }
 
