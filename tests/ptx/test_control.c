@@ -74,6 +74,28 @@ static void loops_end_each_thread_in_its_turn(void **state)
     machine_unload(&m);
 }
 
+static void threads_that_leave_a_loop_meet_behind_it(void **state)
+{
+    (void)state;
+    uint32_t *out = run("",
+                        "mov.u32 %r1, %tid.x; mov.u32 %r0, 0; mov.u32 %r2, 0;\n"
+                        "LOOP: setp.ge.u32 %p0, %r2, %r1; @%p0 bra DONE; add.u32 %r2, %r2, 1;\n"
+                        "activemask.b32 %r3; popc.b32 %r3, %r3; add.u32 %r0, %r0, %r3;\n"
+                        "setp.gt.u32 %p1, %r2, 20; @%p1 bra LATE; bra LOOP;\n"
+                        "LATE: add.u32 %r0, %r0, 100000;\n"
+                        "DONE: activemask.b32 %r3; popc.b32 %r3, %r3;\n"
+                        "mad.lo.u32 %r0, %r3, 1000, %r0;",
+                        1, 32);
+    for (unsigned i = 0; i < 32; i++) {
+        uint32_t want = 32000 + (i > 20 ? 100000 : 0);
+        for (unsigned k = 0; k < i && k < 21; k++) {
+            want += 31 - k; /* who is still in the loop */
+        }
+        assert_int_equal(out[i], want);
+    }
+    machine_unload(&m);
+}
+
 static void brx_picks_by_table(void **state)
 {
     (void)state;
@@ -831,6 +853,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(branches_diverge_and_join),
         cmocka_unit_test(loops_end_each_thread_in_its_turn),
+        cmocka_unit_test(threads_that_leave_a_loop_meet_behind_it),
         cmocka_unit_test(brx_picks_by_table),
         cmocka_unit_test(direct_calls_pass_parameters),
         cmocka_unit_test(structs_pass_by_value),

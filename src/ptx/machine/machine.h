@@ -345,6 +345,10 @@ uint8_t *tow_ptx_shared_at(struct tow_ptx_warp *w, uint32_t address, uint64_t by
 
 /* Splits `mask` off the current group into a new one at pc. */
 void tow_ptx_split(struct tow_ptx_warp *w, uint32_t mask, const struct tow_ptx_op *pc);
+/* A branch that only `taken` of the current group take: who is lower in the code runs on at once,
+ * the others wait. Returns what comes next. */
+const struct tow_ptx_op *tow_ptx_fork(struct tow_ptx_warp *w, const struct tow_ptx_op *o,
+                                      uint32_t taken);
 /* Ends the slice; the group goes on at pc later. */
 const struct tow_ptx_op *tow_ptx_yield(struct tow_ptx_warp *w, const struct tow_ptx_op *pc);
 /* For .sync instructions: true when all members are here; else the group was parked: return HALT.

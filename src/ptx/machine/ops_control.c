@@ -67,15 +67,7 @@ const struct tow_ptx_op *tow_ptx_bra_if(struct tow_ptx_warp *w, const struct tow
     if (!taken) {
         return o + 1;
     }
-    if (w->groups_used == 1) {
-        w->budget = w->budget < 1500 ? w->budget : 1500;
-    }
-    tow_ptx_split(w, w->mask & ~taken, o + 1);
-    w->groups[w->current].pc = o->target;
-    if (o->target <= o && --w->budget <= 0) {
-        w->yielded = true;
-    }
-    return HALT;
+    return tow_ptx_fork(w, o, taken);
 }
 
 /* brx.idx: each lane picks a label out of a table. */

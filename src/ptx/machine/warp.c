@@ -96,6 +96,39 @@ void tow_ptx_split(struct tow_ptx_warp *w, uint32_t mask, const struct tow_ptx_o
     tow_ptx_set_exec(w, w->mask);
 }
 
+const struct tow_ptx_op *tow_ptx_fork(struct tow_ptx_warp *w, const struct tow_ptx_op *o,
+                                      uint32_t taken)
+{
+    struct tow_ptx_group *current = &w->groups[w->current], *others = NULL;
+    bool back = o->target <= o;
+    const struct tow_ptx_op *low = back ? o->target : o + 1, *high = back ? o + 1 : o->target;
+    uint32_t stay = back ? taken : w->mask & ~taken;
+    for (uint32_t i = 0; i < w->groups_used && !others; i++) {
+        struct tow_ptx_group *group = &w->groups[i];
+        bool there = group->pc == high && group->frame == current->frame;
+        others = there && group != current && group->state == GROUP_RUN ? group : NULL;
+    }
+    if (w->groups_used == 1 && w->budget > SLICE_DIVERGED) {
+        w->budget = SLICE_DIVERGED;
+    }
+    if (others) {
+        others->mask |= w->mask & ~stay;
+        current->mask = w->mask = stay;
+        tow_ptx_set_exec(w, stay);
+    } else {
+        tow_ptx_split(w, w->mask & ~stay, high);
+    }
+    w->limit = high < w->limit ? high : w->limit;
+    if (back && --w->budget <= 0) {
+        return tow_ptx_yield(w, low);
+    }
+    if (w->favour >= 0) { /* it may be among those who wait */
+        current->pc = low;
+        return HALT;
+    }
+    return low;
+}
+
 const struct tow_ptx_op *tow_ptx_yield(struct tow_ptx_warp *w, const struct tow_ptx_op *pc)
 {
     w->groups[w->current].pc = pc;
@@ -319,8 +352,8 @@ void tow_ptx_warp_run(struct tow_ptx_warp *w)
             return;
         }
         w->ran = true;
-        const struct tow_ptx_op *op = w->groups[w->current].pc, *limit = w->limit;
-        while (op < limit) {
+        const struct tow_ptx_op *op = w->groups[w->current].pc;
+        while (op < w->limit) { /* which a branch may bring nearer */
             op = op->run(w, op);
         }
         if (op != HALT) {
