@@ -690,7 +690,7 @@ static struct tow_ptx_runner *runner_take(struct tow_ptx_job *job)
     runner->failed = false;
     runner->prepared = 0;
     runner->slot_count = 0;
-    memset(runner->ranges, 0, sizeof runner->ranges);
+    memset(runner->sites, 0, sizeof runner->sites);
     return runner;
 }
 

@@ -192,17 +192,23 @@ struct tow_ptx_cluster {
     uint32_t phase;
 };
 
-#define RANGE_SLOTS 64u
+#define SITES 64u
+
+/* What an access of global memory remembers of the last time. */
+struct tow_ptx_site {
+    struct tow_ptx_range range; /* which it hit */
+    uint64_t first;             /* where lane 0 was, if 32 lanes read one behind the other */
+};
 
 /* What one host thread needs to run blocks; reused from launch to launch. */
 struct tow_ptx_runner {
     struct tow_ptx_runner *next; /* in the free list */
     struct tow_ptx_job *job;
     const struct tow_ptx_launch *launch;
-    struct tow_ptx_range ranges[RANGE_SLOTS]; /* cache of find(), by instruction */
-    struct tow_ptx_frame *free_frames[16];    /* by size class */
-    uint64_t frame_bytes;                     /* of all frames, used and free */
-    struct tow_ptx_slot **slots;              /* resident blocks, owned */
+    struct tow_ptx_site sites[SITES];      /* by instruction */
+    struct tow_ptx_frame *free_frames[16]; /* by size class */
+    uint64_t frame_bytes;                  /* of all frames, used and free */
+    struct tow_ptx_slot **slots;           /* resident blocks, owned */
     uint32_t slot_count, slot_capacity, prepared;
     const uint8_t *params;
     uint32_t param_bytes;

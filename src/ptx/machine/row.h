@@ -6,13 +6,21 @@
 #include "ptx/machine/machine.h"
 #include "ptx/num/num_bits.h"
 
+#define STEPS_AHEAD 2 /* what a loop is told to read */
+
 /* Steps from lane to lane are smaller, so that a product with a lane is one of 32-bit numbers. */
 #define STEP_MAX (UINT64_C(1) << 32)
+
+static inline struct tow_ptx_site *tow_ptx_site_of(struct tow_ptx_warp *w,
+                                                   const struct tow_ptx_op *o)
+{
+    return &w->runner->sites[((uintptr_t)o / sizeof *o) % SITES];
+}
 
 static inline struct tow_ptx_range *tow_ptx_range_of(struct tow_ptx_warp *w,
                                                      const struct tow_ptx_op *o)
 {
-    return &w->runner->ranges[((uintptr_t)o / sizeof *o) % RANGE_SLOTS];
+    return &tow_ptx_site_of(w, o)->range;
 }
 
 /* ---- lanes at even steps ---- */
@@ -98,23 +106,46 @@ TOW_INLINE enum tow_ptx_shape tow_ptx_row_shape64(const uint64_t *a,
                                                   uint32_t bytes){ROW_SHAPE(uint64_t)} TOW_INLINE
     enum tow_ptx_shape tow_ptx_row_shape32(const uint32_t *a, uint32_t bytes){ROW_SHAPE(uint32_t)}
 
+/* Whether lanes that are as far apart as a shape has them are aligned and in the range that the
+ * instruction hit last; `first` and `second` are where lanes 0 and 16 are. */
+TOW_INLINE bool tow_ptx_halves_global(const struct tow_ptx_site *site, uint64_t first,
+                                      uint64_t second, uint32_t bytes, enum tow_ptx_access access)
+{
+    const struct tow_ptx_range *range = &site->range;
+    uint64_t size = range->high - range->low, reach = 16 * bytes;
+    return size >= reach && first - range->low <= size - reach &&
+           second - range->low <= size - reach && !((first | second) & (bytes - 1)) &&
+           (access == ACCESS_READ || range->writable);
+}
+
+/* A loop comes here again, and mostly so much further on. */
+TOW_INLINE void tow_ptx_read_ahead(struct tow_ptx_site *site, uint64_t first, uint64_t second)
+{
+    uint64_t away = STEPS_AHEAD * (first - site->first);
+    site->first = first;
+    __builtin_prefetch((const void *)(uintptr_t)(first + away));
+    __builtin_prefetch((const void *)(uintptr_t)(second + away));
+}
+
 /* Where lanes 0 and 16 find their data when all 32 have a shape and are in the range that the
  * instruction hit last. */
-TOW_INLINE enum tow_ptx_shape
-    tow_ptx_shape_global(struct tow_ptx_warp *w, const struct tow_ptx_op *o, uint32_t bytes,
-                         enum tow_ptx_access access, uint8_t *ret_half[2])
+TOW_INLINE enum tow_ptx_shape tow_ptx_shape_global(struct tow_ptx_warp *w,
+                                                   const struct tow_ptx_op *o, uint32_t bytes,
+                                                   enum tow_ptx_access access, uint8_t *ret_half[2])
 {
-    const struct tow_ptx_range *range = tow_ptx_range_of(w, o);
+    struct tow_ptx_site *site = tow_ptx_site_of(w, o);
     const uint64_t *a = tow_ptx_row(w, o->a);
     uint64_t first = a[0] + (uint64_t)o->imm, second = a[16] + (uint64_t)o->imm;
-    uint64_t size = range->high - range->low, reach = 16 * bytes;
-    if (size < reach || first - range->low > size - reach || second - range->low > size - reach ||
-        ((first | second) & (bytes - 1)) || (access != ACCESS_READ && !range->writable)) {
+    if (!tow_ptx_halves_global(site, first, second, bytes, access)) {
         return SHAPE_OTHER;
     }
     ret_half[0] = (uint8_t *)(uintptr_t)first;
     ret_half[1] = (uint8_t *)(uintptr_t)second;
-    return tow_ptx_row_shape64(a, bytes);
+    enum tow_ptx_shape shape = tow_ptx_row_shape64(a, bytes);
+    if (access == ACCESS_READ && shape == SHAPE_LINE) {
+        tow_ptx_read_ahead(site, first, second);
+    }
+    return shape;
 }
 
 TOW_INLINE enum tow_ptx_shape tow_ptx_shape_shared(struct tow_ptx_warp *w,

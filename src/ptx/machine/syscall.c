@@ -309,7 +309,7 @@ static int sys_free(struct tow_ptx_warp *w, const struct tow_ptx_op *o,
         }
     }
     /* What the freed memory was found in may be remembered: forget it. */
-    memset(w->runner->ranges, 0, sizeof w->runner->ranges);
+    memset(w->runner->sites, 0, sizeof w->runner->sites);
     return 0;
 }
 
