@@ -124,6 +124,40 @@ static void steps_of_all_kinds_reach_the_same_as_one_lane_after_the_other(void *
     }
 }
 
+/* Lanes that are anywhere, and of them those that take part alone: what the others have stays. */
+static void some_lanes_reach_what_all_of_them_would(void **state)
+{
+    (void)state;
+    static const uint32_t masks[] = {~0u, 1u, 0x80000000u, 0x7fffffffu, 0xffff0000u, 0xa5a5a5a5u};
+    static const char *const places[][2] = {{"global", "%d6"}, {"shared", "%r7"}};
+    for (unsigned i = 0; i < 2 * sizeof masks / sizeof masks[0]; i++) {
+        uint32_t mask = masks[i / 2];
+        const char *const *place = places[i % 2];
+        char body[2048];
+        /* Lane l is at word 5l modulo 64. Lanes without the guard are out of bounds. */
+        snprintf(body, sizeof body,
+                 ".shared .align 4 .b8 s[256]; shr.u32 %%r2, 0x%x, %%r1; and.b32 %%r2, %%r2, 1;\n"
+                 "setp.eq.u32 %%p1, %%r2, 1; mul.lo.u32 %%r3, %%r1, 20; and.b32 %%r3, %%r3, 255;\n"
+                 "selp.u32 %%r3, %%r3, 0x40000001, %%p1; mov.u32 %%r7, s; add.u32 %%r7, %%r7, "
+                 "%%r3;\n"
+                 "cvt.u64.u32 %%d6, %%r3; add.u64 %%d6, %%d6, %%d0; mov.u32 %%r9, 0; add.u32 "
+                 "%%r10, %%r1, 100;\n"
+                 "again: mov.u32 %%r11, 7; @%%p1 st.%s.u32 [%s], %%r10;\n"
+                 "@%%p1 ld.%s.u32 %%r11, [%s]; add.u32 %%r9, %%r9, 1;\n"
+                 "setp.lt.u32 %%p2, %%r9, 2; @%%p2 bra again; st.global.u32 [%%d1+1024], %%r11;",
+                 mask, place[0], place[1], place[0], place[1]);
+        run_well("", body, 1, 32);
+        for (unsigned l = 0; l < 32; l++) {
+            bool takes = mask >> l & 1;
+            assert_int_equal(out[256 + l], takes ? 100 + l : 7);
+            if (i % 2 == 0) {
+                assert_int_equal(out[5 * l % 64], takes ? 100 + l : 0);
+            }
+        }
+        machine_unload(&m);
+    }
+}
+
 static void narrow_loads_extend(void **state)
 {
     (void)state;
@@ -509,6 +543,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(vectors_load_and_store),
         cmocka_unit_test(steps_of_all_kinds_reach_the_same_as_one_lane_after_the_other),
+        cmocka_unit_test(some_lanes_reach_what_all_of_them_would),
         cmocka_unit_test(narrow_loads_extend),
         cmocka_unit_test(variables_have_their_initial_values),
         cmocka_unit_test(generic_addresses_reach_every_space),

@@ -190,12 +190,6 @@ static int decode_mov(struct tow_ptx_decoder *dec)
 
 typedef uint32_t compare_fn(const void *a, const void *b);
 
-static const uint32_t lane_bit[LANES] = {
-    1u << 0,  1u << 1,  1u << 2,  1u << 3,  1u << 4,  1u << 5,  1u << 6,  1u << 7,
-    1u << 8,  1u << 9,  1u << 10, 1u << 11, 1u << 12, 1u << 13, 1u << 14, 1u << 15,
-    1u << 16, 1u << 17, 1u << 18, 1u << 19, 1u << 20, 1u << 21, 1u << 22, 1u << 23,
-    1u << 24, 1u << 25, 1u << 26, 1u << 27, 1u << 28, 1u << 29, 1u << 30, 1u << 31};
-
 #define COMPARE_LANES(name, T, ROW, LOAD, COND)                                                    \
     TOW_INLINE uint32_t name##_lanes(const void *pa, const void *pb)                               \
     {                                                                                              \
@@ -203,7 +197,7 @@ static const uint32_t lane_bit[LANES] = {
         uint32_t m = 0;                                                                            \
         for (unsigned l = 0; l < LANES; l++) {                                                     \
             T a = LOAD(ra[l]), b = LOAD(rb[l]);                                                    \
-            m |= (COND) ? lane_bit[l] : 0u;                                                        \
+            m |= (COND) ? tow_ptx_lane_bit[l] : 0u;                                                \
         }                                                                                          \
         return m;                                                                                  \
     }
@@ -598,7 +592,7 @@ OP(lop3_pred)
                 (i & 4 ? a[l] : ~a[l]) & (i & 2 ? b[l] : ~b[l]) & (i & 1 ? c[l] : ~c[l]);
             r[l] |= (o->imm >> i) & 1 ? term : 0;
         }
-        m |= r[l] ? lane_bit[l] : 0;
+        m |= r[l] ? tow_ptx_lane_bit[l] : 0;
     }
     bool conjunction = o->ext != NULL;
     tow_ptx_blend32(w, tow_ptx_row(w, o->d), r);

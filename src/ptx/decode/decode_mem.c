@@ -90,11 +90,11 @@ LOAD(load_64, uint64_t, uint64_t)
 #define PLACE_GLOBAL(A, l) ((uint8_t *)(uintptr_t)((A)[l] + offset))
 #define PLACE_SHARED(A, l) (shared + (uint32_t)((A)[l] + offset))
 
-#define LOAD_ONE(name, D, E, kind, A, SHAPE, EVEN, ROW, PLACE)                                     \
+#define LOAD_ONE(name, D, E, kind, A, SHAPE, ROW, PLACE)                                           \
     __attribute__((noinline)) OP(name##_##kind##_any)                                              \
     {                                                                                              \
         const struct tow_ptx_access_form *form = o->ext;                                           \
-        if (EVEN(tow_ptx_row(w, o->a)) || !ROW(w, o, sizeof(E), ACCESS_READ)) {                    \
+        if (!ROW(w, o, sizeof(E), ACCESS_READ)) {                                                  \
             return name(w, o);                                                                     \
         }                                                                                          \
         const A *a = tow_ptx_row(w, o->a);                                                         \
@@ -102,6 +102,13 @@ LOAD(load_64, uint64_t, uint64_t)
         uint8_t *const shared = w->block->shared;                                                  \
         D *d = tow_ptx_row(w, form->refs[0]);                                                      \
         (void)shared;                                                                              \
+        if (w->exec != FULL) {                                                                     \
+            FOR_LANES(l, w->exec)                                                                  \
+            {                                                                                      \
+                d[l] = (D) * (const E *)PLACE(a, l);                                               \
+            }                                                                                      \
+            return o + 1;                                                                          \
+        }                                                                                          \
         _Pragma("GCC unroll 8") for (unsigned l = 0; l < LANES; l++)                               \
         {                                                                                          \
             d[l] = (D) * (const E *)PLACE(a, l);                                                   \
@@ -110,12 +117,9 @@ LOAD(load_64, uint64_t, uint64_t)
     }                                                                                              \
     OP(name##_##kind)                                                                              \
     {                                                                                              \
-        enum tow_ptx_shape shape;                                                                  \
         uint8_t *half[2];                                                                          \
-        if (w->exec != FULL) {                                                                     \
-            return name(w, o);                                                                     \
-        }                                                                                          \
-        shape = SHAPE(w, o, sizeof(E), ACCESS_READ, half);                                         \
+        enum tow_ptx_shape shape =                                                                 \
+            w->exec == FULL ? SHAPE(w, o, sizeof(E), ACCESS_READ, half) : SHAPE_OTHER;             \
         if (shape == SHAPE_OTHER) {                                                                \
             return name##_##kind##_any(w, o);                                                      \
         }                                                                                          \
@@ -140,16 +144,10 @@ LOAD(load_64, uint64_t, uint64_t)
         }                                                                                          \
         return o + 1;                                                                              \
     }
-/* Steps that `name` looks for. */
-#define EVEN_STEPS(T, a)                                                                           \
-    (((const T *)(a))[2] - ((const T *)(a))[1] == ((const T *)(a))[1] - ((const T *)(a))[0] &&     \
-     ((const T *)(a))[31] - ((const T *)(a))[30] == ((const T *)(a))[1] - ((const T *)(a))[0])
-#define EVEN64(a) EVEN_STEPS(uint64_t, a)
-#define EVEN32(a) EVEN_STEPS(uint32_t, a)
 #define LOAD_BOTH(name, D, E)                                                                      \
-    LOAD_ONE(name, D, E, global, uint64_t, tow_ptx_shape_global, EVEN64, tow_ptx_try_row_global,   \
+    LOAD_ONE(name, D, E, global, uint64_t, tow_ptx_shape_global, tow_ptx_try_row_global,           \
              PLACE_GLOBAL)                                                                         \
-    LOAD_ONE(name, D, E, shared, uint32_t, tow_ptx_shape_shared, EVEN32, tow_ptx_try_row_shared32, \
+    LOAD_ONE(name, D, E, shared, uint32_t, tow_ptx_shape_shared, tow_ptx_try_row_shared32,         \
              PLACE_SHARED)
 LOAD_BOTH(load_u8, uint32_t, uint8_t)
 LOAD_BOTH(load_s8, uint32_t, int8_t)
@@ -239,11 +237,11 @@ STORE(store_16w, uint64_t, uint16_t)
 STORE(store_32w, uint64_t, uint32_t)
 STORE(store_64, uint64_t, uint64_t)
 
-#define STORE_ONE(name, S, E, kind, A, SHAPE, EVEN, ROW, PLACE)                                    \
+#define STORE_ONE(name, S, E, kind, A, SHAPE, ROW, PLACE)                                          \
     __attribute__((noinline)) OP(name##_##kind##_any)                                              \
     {                                                                                              \
         const struct tow_ptx_access_form *form = o->ext;                                           \
-        if (EVEN(tow_ptx_row(w, o->a)) || !ROW(w, o, sizeof(E), ACCESS_WRITE)) {                   \
+        if (!ROW(w, o, sizeof(E), ACCESS_WRITE)) {                                                 \
             return name(w, o);                                                                     \
         }                                                                                          \
         const A *a = tow_ptx_row(w, o->a);                                                         \
@@ -251,6 +249,13 @@ STORE(store_64, uint64_t, uint64_t)
         uint8_t *const shared = w->block->shared;                                                  \
         const S *s = tow_ptx_row(w, form->refs[0]);                                                \
         (void)shared;                                                                              \
+        if (w->exec != FULL) {                                                                     \
+            FOR_LANES(l, w->exec)                                                                  \
+            {                                                                                      \
+                *(E *)PLACE(a, l) = (E)s[l];                                                       \
+            }                                                                                      \
+            return o + 1;                                                                          \
+        }                                                                                          \
         _Pragma("GCC unroll 8") for (unsigned l = 0; l < LANES; l++)                               \
         {                                                                                          \
             *(E *)PLACE(a, l) = (E)s[l];                                                           \
@@ -259,12 +264,9 @@ STORE(store_64, uint64_t, uint64_t)
     }                                                                                              \
     OP(name##_##kind)                                                                              \
     {                                                                                              \
-        enum tow_ptx_shape shape;                                                                  \
         uint8_t *half[2];                                                                          \
-        if (w->exec != FULL) {                                                                     \
-            return name(w, o);                                                                     \
-        }                                                                                          \
-        shape = SHAPE(w, o, sizeof(E), ACCESS_WRITE, half);                                        \
+        enum tow_ptx_shape shape =                                                                 \
+            w->exec == FULL ? SHAPE(w, o, sizeof(E), ACCESS_WRITE, half) : SHAPE_OTHER;            \
         if (shape == SHAPE_OTHER) {                                                                \
             return name##_##kind##_any(w, o);                                                      \
         }                                                                                          \
@@ -287,10 +289,10 @@ STORE(store_64, uint64_t, uint64_t)
         return o + 1;                                                                              \
     }
 #define STORE_BOTH(name, S, E)                                                                     \
-    STORE_ONE(name, S, E, global, uint64_t, tow_ptx_shape_global, EVEN64, tow_ptx_try_row_global,  \
+    STORE_ONE(name, S, E, global, uint64_t, tow_ptx_shape_global, tow_ptx_try_row_global,          \
               PLACE_GLOBAL)                                                                        \
-    STORE_ONE(name, S, E, shared, uint32_t, tow_ptx_shape_shared, EVEN32,                          \
-              tow_ptx_try_row_shared32, PLACE_SHARED)
+    STORE_ONE(name, S, E, shared, uint32_t, tow_ptx_shape_shared, tow_ptx_try_row_shared32,        \
+              PLACE_SHARED)
 STORE_BOTH(store_8, uint32_t, uint8_t)
 STORE_BOTH(store_16, uint32_t, uint16_t)
 STORE_BOTH(store_32, uint32_t, uint32_t)

@@ -165,24 +165,24 @@ TOW_INLINE enum tow_ptx_shape tow_ptx_shape_shared(struct tow_ptx_warp *w,
     return tow_ptx_row_shape32(a, bytes);
 }
 
-/* Whether all 32 are aligned and in the range that the instruction hit last; where lane `l` finds
- * its data is then a host address in its row. */
+/* Whether all lanes that take part are aligned and in the range that the instruction hit last;
+ * where lane `l` finds its data is then a host address in its row. */
 TOW_INLINE bool tow_ptx_try_row_global(struct tow_ptx_warp *w, const struct tow_ptx_op *o,
                                        uint32_t bytes, enum tow_ptx_access access)
 {
     const struct tow_ptx_range *range = tow_ptx_range_of(w, o);
     const uint64_t *a = tow_ptx_row(w, o->a);
     uint64_t from = range->low - (uint64_t)o->imm, size = range->high - range->low;
-    uint64_t bad = 0, bits = 0, span = size - bytes;
-    if (size < bytes || (access != ACCESS_READ && !range->writable)) {
+    uint64_t span = size - bytes;
+    uint32_t bad = 0;
+    if (size < bytes || (range->low & (bytes - 1)) || (access != ACCESS_READ && !range->writable)) {
         return false;
     }
     for (unsigned l = 0; l < LANES; l++) {
         uint64_t at = a[l] - from;
-        bad |= at > span;
-        bits |= at;
+        bad |= (at > span) | ((at & (bytes - 1)) != 0) ? tow_ptx_lane_bit[l] : 0u;
     }
-    return !bad && !((bits | range->low) & (bytes - 1));
+    return !(bad & w->exec);
 }
 
 TOW_INLINE bool tow_ptx_try_row_shared32(struct tow_ptx_warp *w, const struct tow_ptx_op *o,
@@ -190,17 +190,16 @@ TOW_INLINE bool tow_ptx_try_row_shared32(struct tow_ptx_warp *w, const struct to
 {
     (void)access;
     const uint32_t *a = tow_ptx_row(w, o->a);
-    uint32_t offset = (uint32_t)o->imm, size = w->block->shared_bytes, bad = 0, bits = 0;
-    uint32_t span = size - bytes;
+    uint32_t offset = (uint32_t)o->imm, size = w->block->shared_bytes, span = size - bytes;
+    uint32_t bad = 0;
     if (size < bytes) {
         return false;
     }
     for (unsigned l = 0; l < LANES; l++) {
         uint32_t at = a[l] + offset;
-        bad |= at > span;
-        bits |= at;
+        bad |= (at > span) | ((at & (bytes - 1)) != 0) ? tow_ptx_lane_bit[l] : 0u;
     }
-    return !bad && !(bits & (bytes - 1));
+    return !(bad & w->exec);
 }
 
 #endif
