@@ -223,6 +223,14 @@ static void launch_broadcast(uint8_t *rows, unsigned row, uint32_t value)
     }
 }
 
+/* Of a row that was never written in another way. */
+static void launch_change(uint8_t *rows, unsigned row, uint32_t value)
+{
+    if (((uint32_t *)rows)[row * LANES] != value) {
+        launch_broadcast(rows, row, value);
+    }
+}
+
 static int block_grow(struct tow_ptx_block *block, const struct tow_ptx_job *job)
 {
     if (block->warp_capacity < job->warps) {
@@ -370,15 +378,15 @@ static void block_start(struct tow_ptx_runner *runner, struct tow_ptx_block *blo
     memcpy(block->id, id, sizeof block->id);
     uint64_t linear = ((uint64_t)id[2] * launch->grid[1] + id[1]) * launch->grid[0] + id[0];
     for (unsigned i = 0; i < 3; i++) {
-        launch_broadcast(block->sregs, BROW_CTAID_X + i, id[i]);
-        launch_broadcast(block->sregs, BROW_CLUSTERID_X + i, id[i] / launch->cluster[i]);
-        launch_broadcast(block->sregs, BROW_CLUSTER_CTAID_X + i, in_cluster[i]);
+        launch_change(block->sregs, BROW_CTAID_X + i, id[i]);
+        launch_change(block->sregs, BROW_CLUSTERID_X + i, id[i] / launch->cluster[i]);
+        launch_change(block->sregs, BROW_CLUSTER_CTAID_X + i, in_cluster[i]);
     }
     block->rank =
         (in_cluster[2] * launch->cluster[1] + in_cluster[1]) * launch->cluster[0] + in_cluster[0];
-    launch_broadcast(block->sregs, BROW_CLUSTER_CTARANK, block->rank);
-    launch_broadcast(block->sregs, BROW_SMID,
-                     (uint32_t)(linear % (launch->sm_count ? launch->sm_count : 1)));
+    launch_change(block->sregs, BROW_CLUSTER_CTARANK, block->rank);
+    launch_change(block->sregs, BROW_SMID,
+                  (uint32_t)(linear % (launch->sm_count ? launch->sm_count : 1)));
     block->threads = job->block_threads;
     block->exited = 0;
     block->done = false;
@@ -407,7 +415,7 @@ static bool slot_start(struct tow_ptx_runner *runner, struct tow_ptx_slot *slot)
     uint32_t at[3] = {(uint32_t)(number % job->cluster_grid[0]),
                       (uint32_t)(number / job->cluster_grid[0] % job->cluster_grid[1]),
                       (uint32_t)(number / job->cluster_grid[0] / job->cluster_grid[1])};
-    memset(&slot->cluster, 0, sizeof slot->cluster);
+    slot->cluster.arrived = slot->cluster.waiting = slot->cluster.phase = 0;
     slot->cluster.count = job->cluster_blocks;
     slot->cluster.threads = job->cluster_blocks * job->block_threads;
     for (uint32_t i = 0; i < job->cluster_blocks; i++) {

@@ -175,7 +175,9 @@ bool tow_ptx_gather(struct tow_ptx_warp *w, const struct tow_ptx_op *o, uint32_t
 
 static void remove_group(struct tow_ptx_warp *w, uint32_t index)
 {
-    w->groups[index] = w->groups[--w->groups_used];
+    if (index != --w->groups_used) { /* who has just been written is slow to read */
+        w->groups[index] = w->groups[w->groups_used];
+    }
     if (w->current == w->groups_used) {
         w->current = index;
     }
