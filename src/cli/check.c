@@ -110,7 +110,7 @@ static int take_flag(struct check_order *order, struct tow_check *check, int key
 
 static bool is_tool(const char *name, size_t length)
 {
-    static const char *const tools[] = {"memcheck", "synccheck"};
+    static const char *const tools[] = {"memcheck", "synccheck", "initcheck"};
     for (size_t i = 0; i < sizeof tools / sizeof *tools; i++) {
         if (strlen(tools[i]) == length && memcmp(tools[i], name, length) == 0) {
             return true;
@@ -141,7 +141,8 @@ static int take_order(int argc, char **argv, struct check_order *order, struct t
         tool += *tool == ',';
         int length = (int)strcspn(tool, ",");
         if (!is_tool(tool, (size_t)length)) {
-            tow_cli_say("there is no tool %.*s; there are memcheck and synccheck", length, tool);
+            tow_cli_say("there is no tool %.*s; there are memcheck, synccheck and initcheck",
+                        length, tool);
             return -EINVAL;
         }
     }
@@ -379,7 +380,8 @@ const struct tow_command tow_command_check = {
         "                         or of the wrong kind of memory; memory that is freed twice\n"
         "                         synccheck: barriers to which a warp does not come together, and "
         "wrong masks\n"
-        "                         Both, with a comma between them\n"
+        "                         initcheck: reads of global and shared memory that nobody wrote\n"
+        "                         Several, with commas between them\n"
         "  --leak-check           also tell what was never freed\n"
         "  --error-exitcode N     end with N if a mistake was found (the program's exit code, or "
         "1 where\n"

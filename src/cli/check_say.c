@@ -25,6 +25,7 @@ static const struct {
     {"misaligned", "at a misaligned address"},
     {"wrong-space", "at an address of another kind of memory"},
     {"no-access", "of memory that it may not use so"},
+    {"uninitialized", "that nobody wrote"},
 };
 
 void tow_check_init(struct tow_check *check)

@@ -13,6 +13,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/bits.h"
+
 struct tow_ptx_module; /* immutable after load; shared by all threads */
 struct tow_ptx_kernel; /* borrowed from its module */
 
@@ -128,6 +130,7 @@ enum tow_ptx_fault_kind {
     TOW_PTX_FAULT_DIVERGED,    /* threads of a warp do not come to a barrier together */
     TOW_PTX_FAULT_MASK_CALLER, /* a mask does not name its own thread */
     TOW_PTX_FAULT_MASK_OTHER,  /* whom a mask names has another one, or cannot come */
+    TOW_PTX_FAULT_UNWRITTEN,   /* memory is read that nobody wrote */
 };
 /* What a thread was about, as far as a fault has to do with it. */
 enum tow_ptx_deed {
@@ -151,6 +154,7 @@ struct tow_ptx_fault {
     enum tow_ptx_place place;
     uint64_t bytes, room; /* of the access; of the block's shared, the thread's local memory */
     uint32_t block[3], thread[3];
+    uint32_t more; /* threads behind this one that do the same */
     unsigned line; /* line in the PTX text */
     uint64_t address;
     char message[256]; /* one sentence, for the log */
@@ -180,9 +184,15 @@ struct tow_ptx_env_ops {
     int (*set_condition)(void *user, uint64_t handle, uint32_t value);
 };
 
-enum { TOW_PTX_CHECK_MEMORY = 1, TOW_PTX_CHECK_SYNC = 2 };
-/* Whether modules that are loaded from now on can be checked so. */
-void tow_ptx_check_sync(bool on);
+enum { TOW_PTX_CHECK_MEMORY = 1, TOW_PTX_CHECK_SYNC = 2, TOW_PTX_CHECK_INIT = 4 };
+/* What modules that are loaded from now on can be checked for, beside MEMORY. */
+void tow_ptx_check_loads(unsigned checks);
+
+/* Which bytes of memory somebody has written: a bit each, from `low` on. Kernels set more. */
+struct tow_ptx_written {
+    uint64_t low, bytes;
+    tow_bits *bits;
+};
 
 struct tow_ptx_launch {
     const struct tow_ptx_instance *instance;
@@ -201,10 +211,11 @@ struct tow_ptx_launch {
      * With TOW_PTX_CHECK_MEMORY a load or store that is a fault ends its thread only, and the
      * others go on for 10 s more at most; shared memory ends with its last byte; the launch ends
      * well but for other faults. With TOW_PTX_CHECK_SYNC it is told how threads fail to meet, too,
-     * of modules that were loaded after tow_ptx_check_sync(true). */
+     * and with TOW_PTX_CHECK_INIT of reads of what nobody wrote, if modules were loaded so. */
     void (*found)(void *user, const struct tow_ptx_fault *fault);
     unsigned checks;
     void *found_user;
+    const struct tow_ptx_written *written; /* TOW_PTX_CHECK_INIT: of global memory; or NULL */
 };
 
 /* Runs a grid to its end on up to `threads` host threads, the caller one of them. 0, or -EIO with

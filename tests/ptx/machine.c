@@ -188,7 +188,8 @@ int machine_run(struct machine *m, const char *kernel, const uint32_t grid[3],
                                     .sm_count = 4,
                                     .found = m->found,
                                     .checks = m->checks,
-                                    .found_user = m};
+                                    .found_user = m,
+                                    .written = m->written};
     memcpy(launch.grid, grid, sizeof launch.grid);
     memcpy(launch.block, block, sizeof launch.block);
     memcpy(launch.cluster, m->cluster, sizeof launch.cluster);

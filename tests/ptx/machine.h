@@ -35,6 +35,7 @@ struct machine {
     /* How launches are checked, as struct tow_ptx_launch has it. */
     void (*found)(void *user, const struct tow_ptx_fault *fault);
     unsigned checks;
+    const struct tow_ptx_written *written;
 };
 
 /* Loads and instantiates; ends the process with the diagnostic when `must` and it fails. */

@@ -129,22 +129,28 @@ def synccheck_finds_what_is_planted():
     find_planted("synccheck", "--tool", "synccheck")
 
 
+@t.test(120, trees=("plain", "asan", "tsan"), matrix="one like the other")
+def initcheck_finds_what_is_planted():
+    find_planted("initcheck", "--tool", "initcheck")
+
+
 @t.test(120, trees=("plain", "asan"), matrix="one like the other")
 def a_tool_keeps_still_about_what_is_not_its_own():
-    for path in programs("synccheck"):
-        done, report = check(program=[HOST, path])
-        t.equal((done.returncode, report["findings"]), (0, []), f"memcheck about {path.name}: {done.stderr}")
-    both = "memcheck,synccheck"
-    for tool in both.split(","):
+    for tool, other in (("memcheck", "synccheck"), ("memcheck", "initcheck"), ("synccheck", "initcheck"), ("initcheck", "synccheck")):
+        for path in programs(other):
+            done, report = check("--tool", tool, program=[HOST, path])
+            t.equal((done.returncode, report["findings"]), (0, []), f"{tool} about {path.name}: {done.stderr}")
+    every = "memcheck,synccheck,initcheck"
+    for tool in every.split(","):
         for path in programs(tool)[:3]:
-            done, report = check("--tool", both, "--leak-check", program=[HOST, path])
-            t.equal([finding["tool"] for finding in report["findings"]], [tool], f"both about {path.name}: {done.stderr}")
+            done, report = check("--tool", every, "--leak-check", program=[HOST, path])
+            t.equal([finding["tool"] for finding in report["findings"]], [tool], f"all about {path.name}: {done.stderr}")
 
 
 @t.test(120, trees=("plain", "asan"), matrix="one like the other")
 def programs_without_a_mistake_are_not_accused():
     for path in programs("clean"):
-        done, report = check("--tool=memcheck,synccheck", "--leak-check", program=[HOST, path])
+        done, report = check("--tool=memcheck,synccheck,initcheck", "--leak-check", program=[HOST, path])
         t.equal((done.returncode, done.stdout, done.stderr), (0, "", "towline check: no mistake was found\n"), f"how {path.name} ends")
         t.equal((report["findings"], report["exit_code"], report["program"]), ([], 0, [str(HOST), str(path)]), f"the report of {path.name}")
 
@@ -163,6 +169,43 @@ def a_finding_says_what_where_who_and_whose_memory():
     t.equal(report["findings"][0]["threads"], 32, "how many threads")
 
 
+def with_host(folder, path, *lines):
+    """The program, with another host."""
+    text = path.read_text()
+    other = pathlib.Path(folder) / path.name
+    other.write_text("".join(f"// host: {line}\n" for line in lines) + "".join(line for line in text.splitlines(True) if not line.startswith("//")))
+    return other
+
+
+@t.test(60, trees=("plain", "asan"))
+def what_nobody_wrote_is_told_with_its_allocation_and_once():
+    planted = HERE / "initcheck" / "half_is_set.ptx"
+    done, report = check("--tool=initcheck", program=[HOST, planted])
+    t.equal(done.stderr, "towline check: kernel k reads 4 bytes that nobody wrote\n"
+                         "    at half_is_set.cu:20, line 28 of the PTX\n"
+                         "    block (0,0,0), thread (16,0,0), and 15 more\n"
+                         "    address 0x210000000040, byte 64 of the 128 bytes at 0x210000000000 that cuMemAlloc made (allocation 1)\n"
+                         "towline check: 1 mistake was found\n", "what it says")
+    t.equal(done.stdout, "", "what the program sees")
+    with tempfile.TemporaryDirectory(prefix="tow") as folder:
+        twice = with_host(folder, planted, "alloc a 128", "launch k 1 32 0 a", "launch k 1 32 0 a", "sync", "launch k 1 32 0 a", "sync", "free a")
+        done, report = check("--tool=initcheck", program=[HOST, twice])
+        t.equal((report["found"], report["exit_code"]), (1, 0), f"the same mistake in three launches: {done.stderr}")
+
+
+@t.test(60, trees=("plain", "asan"))
+def memory_that_is_made_again_is_nobodys():
+    planted = HERE / "initcheck" / "nobody_wrote.ptx"
+    with tempfile.TemporaryDirectory(prefix="tow") as folder:
+        for make, size in (("alloc", 1024), ("pool", 1024), ("alloc", 48 << 20)):
+            again = [line for _ in range(100 if size == 1024 else 2) for line in (f"{make} a {size}", f"set a 0 {size}", "sync", "free a")]
+            program = with_host(folder, planted, "alloc b 128", *again, "sync", f"{make} a {size}", "launch k 1 32 0 a", "sync", f"set a 0 {size}",
+                                "launch k 1 32 0 a", "sync", "free a", "free b")
+            done, report = check("--tool=initcheck", program=[HOST, program])
+            t.equal([finding["allocation"]["bytes"] for finding in report["findings"]], [size], f"{make}, {size} bytes: {done.stderr}")
+            t.equal(report["findings"][0]["threads"], 32, "how many threads of both launches")
+
+
 @t.test(60)
 def exit_codes_and_patterns_are_as_written():
     bad = [HOST, HERE / "memcheck" / "misaligned.ptx"]
@@ -179,7 +222,7 @@ def exit_codes_and_patterns_are_as_written():
     # Without --leak-check nobody is told of leaks.
     t.equal(check(program=[HOST, HERE / "memcheck" / "leak.ptx"])[0].returncode, 0, "a leak that nobody asked for")
     t.equal(check(program=["sh", "-c", "kill -9 $$"])[0].returncode, 128 + 9, "the exit code of a program that was killed")
-    for words, sentence in ((["--tool", "racecheck"], "there is no tool racecheck; there are memcheck and synccheck"), (["--error-exitcode", "x"], "--error-exitcode=x is no exit code"),
+    for words, sentence in ((["--tool", "racecheck"], "there is no tool racecheck; there are memcheck, synccheck and initcheck"), (["--error-exitcode", "x"], "--error-exitcode=x is no exit code"),
                             ([], "say which program")):
         done = t.run([t.TOWLINE, "check", *words, *(["--", "true"] if words else [])])
         t.check(done.returncode == 2 and sentence in done.stderr, f"{words}: {done.returncode} {done.stderr}")
@@ -219,14 +262,14 @@ def programs_of_the_driver_api_are_not_accused():
     for path in sorted((t.BUILD / "tests" / "api").glob("api_*")):
         if not path.is_file() or path.name in WRONG_BY_INTENT:
             continue
-        done, report = check("--tool=memcheck,synccheck", program=[path])
+        done, report = check("--tool=memcheck,synccheck,initcheck", program=[path])
         if report["findings"] or done.returncode not in (0, 77):
             accused.append(f"{path.name}: {done.returncode} {done.stdout[-500:]} {done.stderr[-2000:]}")
     t.check(not accused, "\n".join(accused))
 
 
 def not_accused(program):
-    done, report = check("--tool=memcheck,synccheck", program=[program], limit=240)
+    done, report = check("--tool=memcheck,synccheck,initcheck", program=[program], limit=240)
     t.equal((done.returncode, report["findings"]), (0, []), f"{program}: {done.stdout[-500:]}{done.stderr[-2000:]}")
 
 

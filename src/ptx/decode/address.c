@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "ptx/decode/address.h"
+#include "ptx/machine/check.h"
 
 enum tow_ptx_statespace tow_ptx_mod_space(const char *mod)
 {
@@ -80,7 +81,7 @@ int tow_ptx_address(struct tow_ptx_decoder *dec, const struct tow_ptx_operand *o
     return error;
 }
 
-tow_ptx_at_fn *tow_ptx_at_for(enum tow_ptx_statespace space, char kind)
+static tow_ptx_at_fn *plain_at_for(enum tow_ptx_statespace space, char kind)
 {
     bool wide = kind == 'l';
     switch (space) {
@@ -99,6 +100,30 @@ tow_ptx_at_fn *tow_ptx_at_for(enum tow_ptx_statespace space, char kind)
     default:
         return NULL;
     }
+}
+
+static tow_ptx_at_fn *at_for(const struct tow_ptx_decoder *dec, enum tow_ptx_statespace space,
+                             char kind, bool updates)
+{
+    tow_ptx_at_fn *at = plain_at_for(space, kind);
+    return dec->checks & TOW_PTX_CHECK_INIT ? tow_ptx_looking_at(at, updates) : at;
+}
+
+tow_ptx_at_fn *tow_ptx_at_for(const struct tow_ptx_decoder *dec, enum tow_ptx_statespace space,
+                              char kind)
+{
+    return at_for(dec, space, kind, false);
+}
+
+tow_ptx_at_fn *tow_ptx_update_for(const struct tow_ptx_decoder *dec, enum tow_ptx_statespace space,
+                                  char kind)
+{
+    return at_for(dec, space, kind, true);
+}
+
+tow_ptx_lane_fn *tow_ptx_lane_for(const struct tow_ptx_decoder *dec, bool updates)
+{
+    return dec->checks & TOW_PTX_CHECK_INIT ? tow_ptx_looking_lane(updates) : tow_ptx_at_lane;
 }
 
 tow_ptx_line_fn *tow_ptx_line_for(tow_ptx_at_fn *at)

@@ -11,7 +11,7 @@
 
 struct tow_ptx_access_form {
     tow_ptx_at_fn *at;
-    tow_ptx_line_fn *line; /* NULL: there is none for this state space */
+    tow_ptx_line_fn *line; /* NULL: there is none for this state space, or `at` also looks */
     uint32_t refs[8];
     uint32_t bytes;         /* of the whole access */
     uint8_t element, count; /* bytes of an element, how many */
@@ -23,7 +23,12 @@ struct tow_ptx_access_form {
 int tow_ptx_address(struct tow_ptx_decoder *dec, const struct tow_ptx_operand *operand,
                     enum tow_ptx_statespace *space, uint32_t *ret_ref, char *ret_kind,
                     int64_t *ret_offset);
-tow_ptx_at_fn *tow_ptx_at_for(enum tow_ptx_statespace space, char kind);
+tow_ptx_at_fn *tow_ptx_at_for(const struct tow_ptx_decoder *dec, enum tow_ptx_statespace space,
+                              char kind);
+/* The same for what reads and writes. */
+tow_ptx_at_fn *tow_ptx_update_for(const struct tow_ptx_decoder *dec, enum tow_ptx_statespace space,
+                                  char kind);
+tow_ptx_lane_fn *tow_ptx_lane_for(const struct tow_ptx_decoder *dec, bool updates);
 tow_ptx_line_fn *tow_ptx_line_for(tow_ptx_at_fn *at);
 enum tow_ptx_statespace tow_ptx_mod_space(const char *mod);
 bool tow_ptx_mod_ignored(const char *mod);

@@ -395,7 +395,8 @@ int tow_ptx_decode_atom(struct tow_ptx_decoder *dec)
     if (space != SP_NONE && space != SP_GLOBAL && space != SP_SHARED) {
         return tow_ptx_bad(dec, "atomics work on global and shared memory");
     }
-    form->at = tow_ptx_at_for(space, address_kind);
+    form->at = form->op == AT_EXCH ? tow_ptx_at_for(dec, space, address_kind)
+                                   : tow_ptx_update_for(dec, space, address_kind);
     form->ftz = space != SP_SHARED && form->type == PT_F32;
     form->raw_nan = space != SP_SHARED && form->type == PT_F64;
     if (!form->at) {

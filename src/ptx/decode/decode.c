@@ -121,13 +121,13 @@ static int decode_refused(struct tow_ptx_decoder *dec, uint32_t first_op)
     return tow_ptx_emit(dec, &op);
 }
 
-/* ---- what looks at how threads meet (machine/check.c) ---- */
+/* ---- what looks on (machine/check.c, check_init.c) ---- */
 
-static atomic_bool checks_sync;
+static atomic_uint checks_loaded;
 
-void tow_ptx_check_sync(bool on)
+void tow_ptx_check_loads(unsigned checks)
 {
-    atomic_store(&checks_sync, on);
+    atomic_store(&checks_loaded, checks);
 }
 
 /* Which operand is the mask of a .sync instruction; -1: it has none. */
@@ -176,6 +176,14 @@ static int decode_check(struct tow_ptx_decoder *dec)
     return error ? error : tow_ptx_emit(dec, &op);
 }
 
+/* In front of all others; no branch goes there. */
+static int decode_begin(struct tow_ptx_decoder *dec)
+{
+    struct tow_ptx_op op = {.run = tow_ptx_check_begin};
+    dec->control = false;
+    return dec->checks & TOW_PTX_CHECK_INIT && dec->func->entry ? tow_ptx_emit(dec, &op) : 0;
+}
+
 static int decode_function(struct tow_ptx_decoder *dec, struct tow_ptx_func *func)
 {
     dec->func = func;
@@ -214,13 +222,16 @@ static int decode_function(struct tow_ptx_decoder *dec, struct tow_ptx_func *fun
     tow_ptx_alias_registers(dec);
     tow_ptx_share_registers(dec);
     int error = 0;
+    if ((error = decode_begin(dec))) {
+        return error;
+    }
     for (uint32_t i = 0; i < func->insn_count; i++) {
         dec->insn = func->insns[i];
         dec->starts[i] = dec->op_count;
         if (dec->insn->dropped) {
             continue;
         }
-        if (atomic_load(&checks_sync) && (error = decode_check(dec))) {
+        if (dec->checks & TOW_PTX_CHECK_SYNC && (error = decode_check(dec))) {
             return error;
         }
         if ((error = decode_instruction(dec)) == -ENOTSUP) {
@@ -312,7 +323,8 @@ int tow_ptx_decode(struct tow_ptx_program *program, struct tow_ptx_module *modul
                    struct tow_ptx_diag *diag)
 {
     pthread_once(&table_once, table_fill);
-    struct tow_ptx_decoder dec = {.program = program, .module = module, .diag = diag};
+    struct tow_ptx_decoder dec = {
+        .program = program, .module = module, .diag = diag, .checks = atomic_load(&checks_loaded)};
     int error = tow_ptx_fixed_rows(&dec);
     uint64_t common = 0;
     const uint32_t mark = 0x40000000u;

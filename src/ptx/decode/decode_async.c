@@ -5,6 +5,7 @@
  * their counts. An mbarrier belongs to a block of a cluster, and a cluster runs on one host thread,
  * so its word needs no atomics. */
 #include "ptx/decode/address.h"
+#include "ptx/machine/check.h"
 
 #include <string.h>
 
@@ -230,7 +231,7 @@ static int decode_mbarrier(struct tow_ptx_decoder *dec)
     if (error || (error = tow_ptx_address(dec, address, &space, &op.a, &kind, &op.imm))) {
         return error;
     }
-    if (!(form->at = tow_ptx_at_for(space, kind))) {
+    if (!(form->at = tow_ptx_at_for(dec, space, kind))) {
         return tow_ptx_bad(dec, "an address in this state space must be a 64-bit register");
     }
     return tow_ptx_emit(dec, &op);
@@ -289,6 +290,20 @@ OP(copy_async)
     return o + 1;
 }
 
+/* Where less is read than is written: in front of the copy, which then finds all of it well. */
+OP(copy_async_look)
+{
+    const struct copy_form *form = o->ext;
+    const uint64_t *from = tow_ptx_row(w, form->from_ref);
+    const uint32_t *limit = tow_ptx_row(w, form->source_bytes);
+    FOR_LANES(l, w->exec)
+    {
+        tow_ptx_look_lane(w, o, l, from[l] + (uint64_t)form->from_offset,
+                          limit[l] < form->bytes ? limit[l] : form->bytes, LOOK_READ);
+    }
+    return o + 1;
+}
+
 OP(done_already)
 {
     (void)w;
@@ -331,10 +346,17 @@ static int decode_copy(struct tow_ptx_decoder *dec)
                                  &form->from_offset))) {
         return error;
     }
-    form->to = tow_ptx_at_for(to_space, to_kind);
-    form->from = tow_ptx_at_for(from_space, from_kind);
+    form->to = tow_ptx_at_for(dec, to_space, to_kind);
+    form->from = tow_ptx_at_for(dec, from_space, from_kind);
     if (!form->to || !form->from) {
         return tow_ptx_bad(dec, "a global address must be a 64-bit register");
+    }
+    if (dec->checks & TOW_PTX_CHECK_INIT && form->source_bytes != PTX_NO_SLOT) {
+        struct tow_ptx_op look = {.run = copy_async_look, .ext = form};
+        form->from = tow_ptx_at_global;
+        if ((error = tow_ptx_emit(dec, &look))) {
+            return error;
+        }
     }
     return tow_ptx_emit(dec, &op);
 }
@@ -346,6 +368,7 @@ struct bulk_form {
     uint32_t to, from, size, barrier, mask; /* rows; PTX_NO_SLOT without */
     char to_kind, from_kind, barrier_kind;
     int64_t to_offset, from_offset, barrier_offset;
+    tow_ptx_lane_fn *to_at, *from_at;
     char reduce; /* 0, or + m M & | ^ i d */
     enum tow_ptx_type type;
 };
@@ -446,7 +469,7 @@ static bool bulk_one(struct tow_ptx_warp *w, const struct tow_ptx_op *o,
                      const struct bulk_form *form, unsigned lane, uint64_t to, const uint8_t *from,
                      uint64_t bytes, uint64_t barrier)
 {
-    uint8_t *at = tow_ptx_at_lane(w, o, lane, to, bytes, ACCESS_WRITE);
+    uint8_t *at = form->to_at(w, o, lane, to, bytes, ACCESS_WRITE);
     if (!at) {
         return false;
     }
@@ -489,7 +512,7 @@ OP(decode_async_bulk)
             barrier = as_generic(SP_SHARED, row_value(w, form->barrier, form->barrier_kind, l) +
                                                 (uint64_t)form->barrier_offset);
         }
-        const uint8_t *source = tow_ptx_at_lane(w, o, l, from, bytes, ACCESS_READ);
+        const uint8_t *source = form->from_at(w, o, l, from, bytes, ACCESS_READ);
         if (!source) {
             return HALT;
         }
@@ -591,6 +614,8 @@ static int decode_bulk(struct tow_ptx_decoder *dec)
             }
         }
     }
+    form->to_at = tow_ptx_lane_for(dec, form->reduce != 0);
+    form->from_at = tow_ptx_lane_for(dec, false);
     struct tow_ptx_op op = {.run = decode_async_bulk, .ext = form};
     return tow_ptx_emit(dec, &op);
 }
@@ -628,7 +653,7 @@ static int decode_cp(struct tow_ptx_decoder *dec)
             (error = tow_ptx_address(dec, &insn->operands[0], &space, &op.a, &kind, &op.imm))) {
             return error;
         }
-        if (!(form->at = tow_ptx_at_for(space, kind))) {
+        if (!(form->at = tow_ptx_at_for(dec, space, kind))) {
             return tow_ptx_bad(dec, "an address in this state space must be a 64-bit register");
         }
         return tow_ptx_emit(dec, &op);
@@ -730,6 +755,7 @@ int tow_ptx_decode_remote(struct tow_ptx_decoder *dec)
                                  &form->bulk.barrier_kind, &form->bulk.barrier_offset))) {
         return error;
     }
+    form->bulk.to_at = tow_ptx_lane_for(dec, form->bulk.reduce != 0);
     struct tow_ptx_op op = {.run = decode_async_remote, .ext = form};
     return tow_ptx_emit(dec, &op);
 }
@@ -829,6 +855,7 @@ static int decode_cancel(struct tow_ptx_decoder *dec)
     op.imm = tow_ptx_has_mod(dec, "multicast::cluster::all");
     form->mask = PTX_NO_SLOT;
     form->to_space = tow_ptx_has_mod(dec, "shared::cta") ? SP_SHARED : SP_NONE;
+    form->to_at = tow_ptx_lane_for(dec, false);
     enum tow_ptx_statespace barrier = form->to_space;
     int error = tow_ptx_want_operands(dec, 2, 2);
     if (error ||

@@ -621,7 +621,8 @@ static tow_ptx_fn *access_run(const struct tow_ptx_access_form *form, bool store
     unsigned log = log2_of(form->element);
     bool global = kind == 'l' && (space == SP_GLOBAL || space == SP_CONST || space == SP_PARAM);
     bool shared = kind == 'w' && (space == SP_SHARED || space == SP_SHARED_CLUSTER);
-    if (form->count == 1 && (global || shared) && form->wide == (form->element == 8)) {
+    if (form->line && form->count == 1 && (global || shared) &&
+        form->wide == (form->element == 8)) {
         return store ? one_stores[log][shared] : one_loads[log][shared][form->is_signed];
     }
     return store ? stores[log][form->wide] : loads[log][form->is_signed][form->wide];
@@ -654,7 +655,7 @@ static int decode_access(struct tow_ptx_decoder *dec, bool store)
     if ((error = tow_ptx_address(dec, address, &words.space, &op.a, &kind, &op.imm))) {
         return error;
     }
-    form->at = tow_ptx_at_for(words.space, kind);
+    form->at = tow_ptx_at_for(dec, words.space, kind);
     if (!form->at) {
         return tow_ptx_bad(dec, "an address in this state space must be a 64-bit register");
     }

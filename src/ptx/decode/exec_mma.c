@@ -3,6 +3,7 @@
  * here are their words, their operands and their memory. */
 #include "ptx/decode/decode.h"
 #include "ptx/decode/address.h"
+#include "ptx/machine/check.h"
 #include "ptx/num/mma.h"
 #include "ptx/num/num.h"
 
@@ -365,13 +366,11 @@ static void move_runs(const struct tow_ptx_warp *w, const struct wmma_form *form
     }
 }
 
+/* All are together. */
 static const struct tow_ptx_op *move_fragment(struct tow_ptx_warp *w, const struct tow_ptx_op *o,
                                               bool store)
 {
     const struct wmma_form *form = o->ext;
-    if (!exec_mma_together(w, o)) {
-        return HALT;
-    }
     const uint32_t *strides = form->stride == PTX_NO_SLOT ? NULL : tow_ptx_row(w, form->stride);
     unsigned minor = form->column ? form->fragment.rows : form->fragment.cols;
     unsigned step = form->bits / form->fragment.element_bits; /* elements moved at once */
@@ -417,12 +416,45 @@ static const struct tow_ptx_op *move_fragment(struct tow_ptx_warp *w, const stru
 
 OP(run_wmma_load)
 {
-    return move_fragment(w, o, false);
+    return exec_mma_together(w, o) ? move_fragment(w, o, false) : HALT;
 }
 
 OP(run_wmma_store)
 {
-    return move_fragment(w, o, true);
+    return exec_mma_together(w, o) ? move_fragment(w, o, true) : HALT;
+}
+
+/* In modules that are loaded to be checked: each lane's own elements, since there may be anything
+ * between the rows of a matrix. */
+static const struct tow_ptx_op *look_fragment(struct tow_ptx_warp *w, const struct tow_ptx_op *o,
+                                              bool store)
+{
+    const struct wmma_form *form = o->ext;
+    unsigned minor = form->column ? form->fragment.rows : form->fragment.cols;
+    unsigned step = form->bits / form->fragment.element_bits;
+    if (!exec_mma_together(w, o)) {
+        return HALT;
+    }
+    FOR_LANES(l, w->exec)
+    {
+        uint64_t stride =
+            form->stride == PTX_NO_SLOT ? minor : ((uint32_t *)tow_ptx_row(w, form->stride))[l];
+        for (unsigned e = 0; e < form->fragment.elements; e += step) {
+            uint64_t at = lane_address(w, o, form, l) + element_offset(form, stride, l, e) / 8;
+            tow_ptx_look_lane(w, o, l, at, form->bits / 8, store ? LOOK_WRITE : LOOK_READ);
+        }
+    }
+    return move_fragment(w, o, store);
+}
+
+OP(look_wmma_load)
+{
+    return look_fragment(w, o, false);
+}
+
+OP(look_wmma_store)
+{
+    return look_fragment(w, o, true);
 }
 
 /* wmma.load.{a,b,c}.sync.aligned.layout.shape{.ss}.type r, [p]{, stride}
@@ -470,6 +502,9 @@ static int decode_wmma_access(struct tow_ptx_decoder *dec, bool store)
         return error;
     }
     struct tow_ptx_op op = {.run = store ? run_wmma_store : run_wmma_load, .ext = form};
+    if (dec->checks & TOW_PTX_CHECK_INIT) {
+        op.run = store ? look_wmma_store : look_wmma_load;
+    }
     char kind;
     if ((error =
              tow_ptx_address(dec, &insn->operands[store ? 0 : 1], &space, &op.a, &kind, &op.imm)) ||
@@ -623,7 +658,7 @@ static int decode_matrix_access(struct tow_ptx_decoder *dec, bool store)
                                    form->layout.registers, 'w', &form->refs))) {
         return error;
     }
-    form->at = tow_ptx_at_for(space, kind);
+    form->at = tow_ptx_at_for(dec, space, kind);
     if (!form->at) {
         return tow_ptx_bad(dec, "the address needs a 64-bit register");
     }

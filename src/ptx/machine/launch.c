@@ -128,19 +128,25 @@ const struct tow_ptx_op *tow_ptx_fault(struct tow_ptx_warp *w, const struct tow_
     return HALT;
 }
 
-void tow_ptx_fault_at(struct tow_ptx_warp *w, const struct tow_ptx_op *o,
-                      enum tow_ptx_fault_kind kind, unsigned lane, uint64_t address,
-                      const struct tow_ptx_deed_of *deed, const char *format, ...)
+static struct tow_ptx_fault fault_of(const struct tow_ptx_warp *w, enum tow_ptx_fault_kind kind,
+                                     uint64_t address, const struct tow_ptx_deed_of *deed)
 {
-    struct tow_ptx_fault fault = {.kind = kind,
+    bool shared = deed->place == TOW_PTX_PLACE_SHARED, local = deed->place == TOW_PTX_PLACE_LOCAL;
+    return (struct tow_ptx_fault){.kind = kind,
                                   .address = address,
                                   .deed = deed->deed,
                                   .place = deed->place,
                                   .bytes = deed->bytes,
-                                  .room = deed->place == TOW_PTX_PLACE_SHARED
-                                              ? w->block->shared_bytes
-                                          : deed->place == TOW_PTX_PLACE_LOCAL ? w->local_stride
-                                                                               : 0};
+                                  .room = shared  ? w->block->shared_bytes
+                                          : local ? w->local_stride
+                                                  : 0};
+}
+
+void tow_ptx_fault_at(struct tow_ptx_warp *w, const struct tow_ptx_op *o,
+                      enum tow_ptx_fault_kind kind, unsigned lane, uint64_t address,
+                      const struct tow_ptx_deed_of *deed, const char *format, ...)
+{
+    struct tow_ptx_fault fault = fault_of(w, kind, address, deed);
     va_list args;
     va_start(args, format);
     vsnprintf(fault.message, sizeof fault.message, format, args);
@@ -157,19 +163,33 @@ void tow_ptx_fault_at(struct tow_ptx_warp *w, const struct tow_ptx_op *o,
     }
 }
 
+static void fault_tell(struct tow_ptx_job *job, const struct tow_ptx_fault *fault)
+{
+    tow_mutex_lock(&job->lock);
+    job->launch->found(job->launch->found_user, fault);
+    tow_mutex_unlock(&job->lock);
+}
+
+void tow_ptx_tell_access(struct tow_ptx_warp *w, const struct tow_ptx_op *o,
+                         enum tow_ptx_fault_kind kind, uint32_t lanes, uint64_t address,
+                         const struct tow_ptx_deed_of *deed)
+{
+    struct tow_ptx_fault fault = fault_of(w, kind, address, deed);
+    fault.more = (uint32_t)__builtin_popcount(lanes) - 1;
+    fault_fill(w, o, (unsigned)__builtin_ctz(lanes), &fault);
+    fault_tell(w->runner->job, &fault);
+}
+
 void tow_ptx_tell(struct tow_ptx_warp *w, const struct tow_ptx_op *o, enum tow_ptx_fault_kind kind,
                   unsigned lane, const char *format, ...)
 {
-    struct tow_ptx_job *job = w->runner->job;
     struct tow_ptx_fault fault = {.kind = kind};
     va_list args;
     va_start(args, format);
     vsnprintf(fault.message, sizeof fault.message, format, args);
     va_end(args);
     fault_fill(w, o, lane, &fault);
-    tow_mutex_lock(&job->lock);
-    job->launch->found(job->launch->found_user, &fault);
-    tow_mutex_unlock(&job->lock);
+    fault_tell(w->runner->job, &fault);
 }
 
 bool tow_ptx_overdue(struct tow_ptx_warp *w)
@@ -200,8 +220,10 @@ static void block_memory_free(struct tow_ptx_block *block)
     }
     free(block->warps);
     free(block->shared);
+    free(block->written);
     block->warps = NULL;
     block->shared = NULL;
+    block->written = NULL;
 }
 
 static void slot_free(struct tow_ptx_slot *slot)

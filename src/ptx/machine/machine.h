@@ -182,6 +182,8 @@ struct tow_ptx_block {
     struct tow_ptx_cluster *cluster;           /* NULL without */
     uint32_t rank;
     bool done;
+    tow_bits *written; /* owned: of shared memory, where that is checked; see check_init.c */
+    uint32_t written_words;
     uint8_t sregs[(BROW_COUNT + PARAM_ROWS_MAX) * 128] __attribute__((aligned(128)));
 };
 
@@ -305,7 +307,11 @@ void tow_ptx_fault_at(struct tow_ptx_warp *w, const struct tow_ptx_op *o,
                       enum tow_ptx_fault_kind kind, unsigned lane, uint64_t address,
                       const struct tow_ptx_deed_of *deed, const char *format, ...)
     __attribute__((format(printf, 7, 8)));
-/* Tells a checked launch, and nothing else. */
+/* Tells a checked launch, and nothing else; of an access of several lanes, the first with the
+ * address. */
+void tow_ptx_tell_access(struct tow_ptx_warp *w, const struct tow_ptx_op *o,
+                         enum tow_ptx_fault_kind kind, uint32_t lanes, uint64_t address,
+                         const struct tow_ptx_deed_of *deed);
 void tow_ptx_tell(struct tow_ptx_warp *w, const struct tow_ptx_op *o, enum tow_ptx_fault_kind kind,
                   unsigned lane, const char *format, ...) __attribute__((format(printf, 5, 6)));
 /* Ends the lanes of `wrong`; their group begins the instruction again. */
@@ -347,8 +353,9 @@ typedef bool tow_ptx_line_fn(struct tow_ptx_warp *w, const struct tow_ptx_op *o,
 tow_ptx_line_fn tow_ptx_line_global, tow_ptx_line_generic, tow_ptx_line_shared32,
     tow_ptx_line_shared64;
 /* One lane's generic address range [address, address + bytes); NULL after a fault. */
-uint8_t *tow_ptx_at_lane(struct tow_ptx_warp *w, const struct tow_ptx_op *o, unsigned lane,
-                         uint64_t address, uint64_t bytes, enum tow_ptx_access access);
+typedef uint8_t *tow_ptx_lane_fn(struct tow_ptx_warp *w, const struct tow_ptx_op *o, unsigned lane,
+                                 uint64_t address, uint64_t bytes, enum tow_ptx_access access);
+tow_ptx_lane_fn tow_ptx_at_lane;
 /* How many bytes can be read from a generic address on; NULL, no fault, when there are none. */
 uint8_t *tow_ptx_probe(struct tow_ptx_warp *w, unsigned lane, uint64_t address,
                        uint64_t *ret_bytes);

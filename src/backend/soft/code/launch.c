@@ -17,6 +17,7 @@
 #include "backend/soft/ground/index.h"
 #include "backend/soft/ground/space.h"
 #include "backend/soft/ground/state.h"
+#include "backend/soft/ground/written.h"
 #include "backend/soft/memory/texture.h"
 #include "backend/soft/stream/event.h"
 
@@ -125,6 +126,7 @@ static CUresult result_of(enum tow_ptx_fault_kind kind)
     case TOW_PTX_FAULT_DIVERGED:
     case TOW_PTX_FAULT_MASK_CALLER:
     case TOW_PTX_FAULT_MASK_OTHER:
+    case TOW_PTX_FAULT_UNWRITTEN:
         return CUDA_ERROR_LAUNCH_FAILED;
     case TOW_PTX_FAULT_ADDRESS:
         return CUDA_ERROR_ILLEGAL_ADDRESS;
@@ -164,6 +166,7 @@ static CUresult run_checked(struct tow_ptx_launch *launch)
     launch->found = tow_soft_check_found;
     launch->found_user = findings;
     launch->checks = tow_soft_checks();
+    launch->written = tow_soft_written();
     int rc = tow_ptx_run(launch, tow_soft.threads, &fault);
     bool wrong = findings->wrong;
     if (findings->count > 0) {

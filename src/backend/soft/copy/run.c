@@ -5,6 +5,8 @@
 #include "backend/soft/engine/work.h"
 #include "backend/soft/ground/alloc.h"
 #include "backend/soft/ground/context.h"
+#include "backend/soft/ground/state.h"
+#include "backend/soft/ground/written.h"
 #include "backend/soft/memory/array.h"
 
 #include <errno.h>
@@ -12,6 +14,7 @@
 #include <string.h>
 
 #include "base/log.h"
+#include "base/mutex.h"
 
 static bool extent_ok(const void *base, size_t pitch, size_t slice,
                       const struct tow_soft_copy_work *copy, bool write, struct tow_soft_ctx *ctx)
@@ -27,6 +30,23 @@ static bool extent_ok(const void *base, size_t pitch, size_t slice,
     return false;
 }
 
+/* What nobody wrote is so at the place of the copy, too. */
+static void copy_written(const struct tow_soft_copy_work *copy)
+{
+    tow_mutex_lock(&tow_soft.lock);
+    const struct tow_soft_alloc *alloc = tow_soft_alloc_at((uint64_t)(uintptr_t)copy->dst);
+    bool followed = alloc != NULL && alloc->followed;
+    tow_mutex_unlock(&tow_soft.lock);
+    for (size_t z = 0; z < copy->depth; z++) {
+        for (size_t y = 0; y < copy->height; y++) {
+            tow_soft_written_copy(
+                (uint64_t)(uintptr_t)copy->dst + z * copy->dst_slice + y * copy->dst_pitch,
+                (uint64_t)(uintptr_t)copy->src + z * copy->src_slice + y * copy->src_pitch,
+                copy->width, followed);
+        }
+    }
+}
+
 static CUresult copy_run(struct tow_soft_work *work, struct tow_soft_ctx *ctx)
 {
     const struct tow_soft_copy_work *copy = &work->copy;
@@ -38,6 +58,9 @@ static CUresult copy_run(struct tow_soft_work *work, struct tow_soft_ctx *ctx)
         (copy->src_device &&
          !extent_ok(copy->src, copy->src_pitch, copy->src_slice, copy, false, ctx))) {
         return CUDA_ERROR_ILLEGAL_ADDRESS;
+    }
+    if (tow_soft_written() != NULL) {
+        copy_written(copy);
     }
     for (size_t z = 0; z < copy->depth; z++) {
         uint8_t *dst = copy->dst + z * copy->dst_slice;
@@ -99,6 +122,7 @@ static CUresult set_run(struct tow_soft_work *work, struct tow_soft_ctx *ctx)
         return CUDA_ERROR_ILLEGAL_ADDRESS;
     }
     for (size_t y = 0; y < set->height; y++) {
+        tow_soft_written_all(set->dst + y * set->pitch, set->width * set->element);
         fill_row((uint8_t *)(uintptr_t)(set->dst + y * set->pitch), set->value, set->element,
                  set->width);
     }

@@ -9,6 +9,7 @@
 #include "backend/soft/ground/context.h"
 #include "backend/soft/ground/hooks.h"
 #include "backend/soft/ground/state.h"
+#include "backend/soft/ground/written.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -53,6 +54,7 @@ bool tow_soft_memop_try(const CUstreamBatchMemOpParams *op, const struct tow_sof
     }
     void *at = (void *)(uintptr_t)op->waitValue.address;
     if (write) {
+        tow_soft_written_all(op->waitValue.address, wide ? 8 : 4);
         if (wide) {
             atomic_store((_Atomic uint64_t *)at, op->writeValue.value64);
         } else {

@@ -14,6 +14,7 @@
 #include "backend/soft/ground/index.h"
 #include "backend/soft/ground/space.h"
 #include "backend/soft/ground/state.h"
+#include "backend/soft/ground/written.h"
 #include "backend/soft/memory/ipc.h"
 #include "backend/soft/memory/pool.h"
 #include "backend/soft/memory/texture.h"
@@ -89,6 +90,7 @@ static void close_all(void)
     tow_soft_variables_fini();
     tow_soft_handles_fini();
     tow_soft_index_fini();
+    tow_soft_written_close();
     tow_soft_arena_close();
     tow_soft_check_close();
     pthread_cond_destroy(&tow_soft.changed);
@@ -240,6 +242,9 @@ int tow_backend_soft_open(const struct tow_soft_options *options, struct tow_bac
     int rc = tow_soft_index_init();
     if (rc == 0) {
         rc = tow_soft_arena_open(options->address_base, why, why_size);
+    }
+    if (rc == 0) {
+        rc = tow_soft_written_open(why, why_size);
     }
     if (rc == 0) {
         rc = open_devices(options);

@@ -8,6 +8,7 @@
 #include "backend/soft/ground/index.h"
 #include "backend/soft/ground/space.h"
 #include "backend/soft/ground/state.h"
+#include "backend/soft/ground/written.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -217,6 +218,7 @@ static int index_enter(struct tow_soft_alloc *alloc)
     reach = tow_soft_checks_memory() ? high : reach < end ? reach : end;
     struct tow_soft_entry entry = {alloc->base, high, reach > high ? reach : high, meta_of(alloc),
                                    alloc};
+    tow_soft_written_begin(alloc, entry.reach);
     return tow_soft_index_add(&entry);
 }
 
@@ -565,6 +567,8 @@ uint64_t tow_soft_heap_alloc(struct tow_soft_ctx *ctx, uint64_t bytes)
         uint32_t bit = 1u << ctx->device->ordinal;
         struct tow_soft_entry entry = {base, base + bytes, base + tow_soft_round_up(bytes, 16),
                                        tow_soft_meta(TOW_SOFT_MEM_HEAP, bit, bit), NULL};
+        tow_soft_written_none(base, bytes);
+        tow_soft_written_all(entry.high, entry.reach - entry.high);
         if (tow_soft_index_add(&entry) != 0) {
             tow_soft_space_give(&ctx->heap, base, tow_soft_round_up(bytes, 16));
             base = 0;

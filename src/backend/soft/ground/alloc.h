@@ -31,6 +31,7 @@ struct tow_soft_alloc {
     bool sync_memops, read_mostly;
     bool freeing;  /* a stream-ordered free of it is queued */
     bool variable; /* of a module, and not freed but by it */
+    bool followed; /* who writes it is seen, see written.h */
     CUmemLocation preferred, prefetched;
     uint32_t accessed_by;           /* devices, by cuMemAdvise; bit 31: the host */
     struct tow_soft_block *block;   /* borrowed; NULL for memory with pages of its own */

@@ -15,11 +15,13 @@
 #include "backend/soft/ground/index.h"
 #include "backend/soft/ground/state.h"
 #include "base/buf.h"
+#include "base/hash.h"
 #include "base/json_write.h"
 #include "base/log.h"
 #include "base/mutex.h"
 
 #define FREED_MAX 4096               /* freed pieces that are remembered */
+#define TOLD_MAX 4096                /* mistakes that end nothing, and are not told again */
 #define NEAR_MAX (UINT64_C(1) << 30) /* what is farther away has nothing to do with it */
 #define NAME_MAX_ 400                /* bytes of a kernel's or a file's name that are told, */
 #define NAME_LEAST 60 /* and where the line would be longer than a pipe takes at once */
@@ -34,6 +36,8 @@ static struct {
     unsigned checks;
     struct freed freed[FREED_MAX]; /* the latest ones; guarded by tow_soft.lock */
     uint64_t freed_count;
+    uint8_t told[TOLD_MAX][TOW_SHA256_SIZE]; /* of earlier launches, too; the same lock */
+    unsigned told_count;
 } check = {.fd = -1};
 
 /* What an address is near to. */
@@ -50,7 +54,9 @@ int tow_soft_check_open(const char *order, char *why, size_t why_size)
     static const struct {
         const char *name;
         unsigned bit;
-    } tools[] = {{"memcheck", TOW_PTX_CHECK_MEMORY}, {"synccheck", TOW_PTX_CHECK_SYNC}};
+    } tools[] = {{"memcheck", TOW_PTX_CHECK_MEMORY},
+                 {"synccheck", TOW_PTX_CHECK_SYNC},
+                 {"initcheck", TOW_PTX_CHECK_INIT}};
     unsigned checks = 0;
     const char *path = order;
     while (*path != '\0' && *path != ':') {
@@ -79,8 +85,9 @@ int tow_soft_check_open(const char *order, char *why, size_t why_size)
     }
     check.fd = fd;
     check.checks = checks;
-    tow_ptx_check_sync((checks & TOW_PTX_CHECK_SYNC) != 0);
+    tow_ptx_check_loads(checks);
     check.freed_count = 0;
+    check.told_count = 0;
     return 0;
 }
 
@@ -89,7 +96,7 @@ void tow_soft_check_close(void)
     if (check.fd >= 0) {
         close(check.fd);
         check.fd = -1;
-        tow_ptx_check_sync(false);
+        tow_ptx_check_loads(0);
     }
 }
 
@@ -279,10 +286,11 @@ static bool line_end(struct tow_json *json, struct tow_buf *out)
 
 /* ---- kernels ---- */
 
+/* It ends nothing, so that it may come again in another launch. */
 static bool only_told(enum tow_ptx_fault_kind kind)
 {
     return kind == TOW_PTX_FAULT_DIVERGED || kind == TOW_PTX_FAULT_MASK_CALLER ||
-           kind == TOW_PTX_FAULT_MASK_OTHER;
+           kind == TOW_PTX_FAULT_MASK_OTHER || kind == TOW_PTX_FAULT_UNWRITTEN;
 }
 
 static uint64_t fault_order(const uint32_t at[3])
@@ -304,7 +312,7 @@ void tow_soft_check_found(void *findings, const struct tow_ptx_fault *fault)
         struct tow_soft_finding *one = &all->list[i];
         if (one->fault.kind == fault->kind && one->fault.line == fault->line &&
             one->fault.function == fault->function && one->fault.place == fault->place) {
-            one->threads++;
+            one->threads += 1 + fault->more;
             if (fault_before(fault, &one->fault)) {
                 one->fault = *fault;
             }
@@ -315,7 +323,7 @@ void tow_soft_check_found(void *findings, const struct tow_ptx_fault *fault)
         all->missed++;
         return;
     }
-    all->list[all->count++] = (struct tow_soft_finding){*fault, 1};
+    all->list[all->count++] = (struct tow_soft_finding){*fault, 1 + fault->more};
 }
 
 /* No memory of the host or of an allocation is there: addresses of shared and local memory, and of
@@ -375,12 +383,40 @@ static const char *kind_of(const struct tow_ptx_fault *fault, const struct near 
         return "mask-without-caller";
     case TOW_PTX_FAULT_MASK_OTHER:
         return "mask-mismatch";
+    case TOW_PTX_FAULT_UNWRITTEN:
+        return "uninitialized";
     case TOW_PTX_FAULT_NONE:
     case TOW_PTX_FAULT_STOPPED:
     case TOW_PTX_FAULT_MEMORY:
         break;
     }
     return "other";
+}
+
+static const char *tool_of(enum tow_ptx_fault_kind kind)
+{
+    bool sync = only_told(kind) || kind == TOW_PTX_FAULT_DEADLOCK;
+    return kind == TOW_PTX_FAULT_UNWRITTEN ? "initcheck" : sync ? "synccheck" : "memcheck";
+}
+
+/* Whether it was told of an earlier launch; from now on it was. */
+static bool told_before(const struct tow_ptx_fault *fault)
+{
+    char text[2 * NAME_MAX_ + 64];
+    uint8_t digest[TOW_SHA256_SIZE];
+    int n = snprintf(text, sizeof text, "%d %d %u %.*s %.*s", (int)fault->kind, (int)fault->place,
+                     fault->line, NAME_MAX_, fault->kernel, NAME_MAX_,
+                     fault->function != NULL ? fault->function : "");
+    tow_sha256_of(text, (size_t)n, digest);
+    for (unsigned i = 0; i < check.told_count; i++) {
+        if (memcmp(check.told[i], digest, sizeof digest) == 0) {
+            return true;
+        }
+    }
+    if (check.told_count < TOLD_MAX) {
+        memcpy(check.told[check.told_count++], digest, sizeof digest);
+    }
+    return false;
 }
 
 static bool tell_finding(const struct tow_soft_finding *finding, int names)
@@ -395,8 +431,7 @@ static bool tell_finding(const struct tow_soft_finding *finding, int names)
     }
     struct tow_buf out;
     struct tow_json json;
-    bool sync = only_told(fault->kind) || fault->kind == TOW_PTX_FAULT_DEADLOCK;
-    line_begin(&json, &out, sync ? "synccheck" : "memcheck", kind_of(fault, &near));
+    line_begin(&json, &out, tool_of(fault->kind), kind_of(fault, &near));
     tow_json_str(&json, "access", deeds[fault->deed]);
     tow_json_str(&json, "space", places[fault->place]);
     tow_json_u64(&json, "bytes", fault->bytes);
@@ -419,6 +454,10 @@ void tow_soft_check_tell(const struct tow_soft_findings *findings)
 {
     tow_mutex_lock(&tow_soft.lock); /* allocations are looked at */
     for (unsigned i = 0; i < findings->count; i++) {
+        const struct tow_ptx_fault *fault = &findings->list[i].fault;
+        if (only_told(fault->kind) && told_before(fault)) {
+            continue;
+        }
         if (!tell_finding(&findings->list[i], NAME_MAX_)) {
             tell_finding(&findings->list[i], NAME_LEAST);
         }
@@ -426,7 +465,7 @@ void tow_soft_check_tell(const struct tow_soft_findings *findings)
     if (findings->missed > 0) {
         struct tow_buf out;
         struct tow_json json;
-        line_begin(&json, &out, "memcheck", "more");
+        line_begin(&json, &out, tool_of(findings->list[0].fault.kind), "more");
         put_name(&json, "kernel", findings->list[0].fault.kernel, NAME_MAX_);
         tow_json_u64(&json, "threads", findings->missed);
         line_end(&json, &out);

@@ -10,6 +10,7 @@
 #include "backend/soft/ground/fill.h"
 #include "backend/soft/ground/index.h"
 #include "backend/soft/ground/state.h"
+#include "backend/soft/ground/written.h"
 #include "backend/soft/memory/ipc.h"
 
 #include <errno.h>
@@ -190,6 +191,8 @@ static CUresult handle_make(CUdeviceptr dptr, struct wire_handle *ret_handle)
         if (e == NULL) {
             return CUDA_ERROR_OUT_OF_MEMORY;
         }
+        tow_soft_written_all(alloc->base, alloc->size); /* others write it from now on */
+        alloc->followed = false;
         if (e->offered) {
             *ret_handle = (struct wire_handle){.magic = MAGIC,
                                                .pid = (uint32_t)getpid(),

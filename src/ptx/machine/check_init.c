@@ -1,0 +1,176 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Which bytes of global and shared memory somebody has written: what is looked up and set in
+ * modules that were loaded to be checked so. A load or store looks once it knows where its memory
+ * is.
+ *
+ * Of memory that no map knows (parameters, local memory, the host's) everything counts as
+ * written. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "ptx/machine/check.h"
+
+/* Where a byte of memory is kept. */
+struct known {
+    tow_bits *bits; /* NULL: nowhere */
+    uint64_t at;
+    enum tow_ptx_place place;
+    uint64_t address; /* for messages */
+};
+
+static struct known known_shared(const struct tow_ptx_block *block, const uint8_t *memory)
+{
+    uint64_t at = (uint64_t)(uintptr_t)memory - (uint64_t)(uintptr_t)block->shared;
+    if (at >= block->shared_bytes) {
+        return (struct known){.bits = NULL};
+    }
+    return (struct known){
+        .bits = block->written, .at = at, .place = TOW_PTX_PLACE_SHARED, .address = at};
+}
+
+static struct known known_at(const struct tow_ptx_warp *w, const uint8_t *memory)
+{
+    const struct tow_ptx_written *global = w->launch->written;
+    uint64_t address = (uint64_t)(uintptr_t)memory;
+    if (global && address - global->low < global->bytes) {
+        return (struct known){.bits = global->bits,
+                              .at = address - global->low,
+                              .place = TOW_PTX_PLACE_GLOBAL,
+                              .address = address};
+    }
+    struct known known = known_shared(w->block, memory);
+    const struct tow_ptx_cluster *cluster = w->block->cluster;
+    for (uint32_t i = 0; !known.bits && cluster && i < cluster->count; i++) {
+        known = known_shared(cluster->blocks[i], memory);
+    }
+    return known;
+}
+
+/* One lane; whether it reads what nobody wrote. */
+static bool look_at(const struct known *known, uint64_t bytes, enum tow_ptx_look look)
+{
+    bool wrong = known->bits && look != LOOK_WRITE && !tow_bits_all(known->bits, known->at, bytes);
+    if (known->bits && look != LOOK_READ) {
+        tow_bits_set(known->bits, known->at, bytes);
+    }
+    return wrong;
+}
+
+void tow_ptx_look_rows(struct tow_ptx_warp *w, const struct tow_ptx_op *o, uint32_t lanes,
+                       uint64_t bytes, enum tow_ptx_look look)
+{
+    uint32_t wrong = 0;
+    struct known first = {.bits = NULL};
+    if (!tow_ptx_checks_init(w)) {
+        return;
+    }
+    FOR_LANES(l, lanes)
+    {
+        struct known known = known_at(w, w->ptr[l]);
+        if (look_at(&known, bytes, look)) {
+            first = wrong ? first : known;
+            wrong |= 1u << l;
+        }
+    }
+    if (wrong) {
+        const struct tow_ptx_deed_of deed = {TOW_PTX_DEED_READ, first.place, bytes, false};
+        tow_ptx_tell_access(w, o, TOW_PTX_FAULT_UNWRITTEN, wrong, first.address, &deed);
+    }
+}
+
+void tow_ptx_look_lane(struct tow_ptx_warp *w, const struct tow_ptx_op *o, unsigned lane,
+                       uint64_t address, uint64_t bytes, enum tow_ptx_look look)
+{
+    uint64_t room;
+    uint8_t *memory = tow_ptx_checks_init(w) ? tow_ptx_probe(w, lane, address, &room) : NULL;
+    if (memory && room >= bytes) {
+        w->ptr[lane] = memory;
+        tow_ptx_look_rows(w, o, 1u << lane, bytes, look);
+    }
+}
+
+/* ---- in the place of functions that find memory ---- */
+
+#define LOOKING(name)                                                                              \
+    static bool looking_##name(struct tow_ptx_warp *w, const struct tow_ptx_op *o, uint32_t bytes, \
+                               enum tow_ptx_access access)                                         \
+    {                                                                                              \
+        if (!tow_ptx_at_##name(w, o, bytes, access)) {                                             \
+            return false;                                                                          \
+        }                                                                                          \
+        tow_ptx_look_rows(w, o, w->exec, bytes, access == ACCESS_READ ? LOOK_READ : LOOK_WRITE);   \
+        return true;                                                                               \
+    }                                                                                              \
+    static bool updating_##name(struct tow_ptx_warp *w, const struct tow_ptx_op *o,                \
+                                uint32_t bytes, enum tow_ptx_access access)                        \
+    {                                                                                              \
+        if (!tow_ptx_at_##name(w, o, bytes, access)) {                                             \
+            return false;                                                                          \
+        }                                                                                          \
+        tow_ptx_look_rows(w, o, w->exec, bytes, LOOK_UPDATE);                                      \
+        return true;                                                                               \
+    }
+LOOKING(global)
+LOOKING(generic)
+LOOKING(shared32)
+LOOKING(shared64)
+
+tow_ptx_at_fn *tow_ptx_looking_at(tow_ptx_at_fn *at, bool updates)
+{
+    return at == tow_ptx_at_global     ? (updates ? updating_global : looking_global)
+           : at == tow_ptx_at_generic  ? (updates ? updating_generic : looking_generic)
+           : at == tow_ptx_at_shared32 ? (updates ? updating_shared32 : looking_shared32)
+           : at == tow_ptx_at_shared64 ? (updates ? updating_shared64 : looking_shared64)
+                                       : at;
+}
+
+static uint8_t *looking_lane(struct tow_ptx_warp *w, const struct tow_ptx_op *o, unsigned lane,
+                             uint64_t address, uint64_t bytes, enum tow_ptx_access access)
+{
+    tow_ptx_look_lane(w, o, lane, address, bytes, access == ACCESS_READ ? LOOK_READ : LOOK_WRITE);
+    return tow_ptx_at_lane(w, o, lane, address, bytes, access);
+}
+
+static uint8_t *updating_lane(struct tow_ptx_warp *w, const struct tow_ptx_op *o, unsigned lane,
+                              uint64_t address, uint64_t bytes, enum tow_ptx_access access)
+{
+    tow_ptx_look_lane(w, o, lane, address, bytes, LOOK_UPDATE);
+    return tow_ptx_at_lane(w, o, lane, address, bytes, access);
+}
+
+tow_ptx_lane_fn *tow_ptx_looking_lane(bool updates)
+{
+    return updates ? updating_lane : looking_lane;
+}
+
+/* ---- shared memory is nobody's when a block begins ---- */
+
+/* Who is the first of its block: nobody else has begun. */
+static bool is_first(const struct tow_ptx_warp *w, const struct tow_ptx_op *o)
+{
+    for (uint32_t i = 0; i < w->block->warp_count; i++) {
+        const struct tow_ptx_warp *other = &w->block->warps[i];
+        if (other != w && (other->groups_used != 1 || other->groups[0].pc != o)) {
+            return false;
+        }
+    }
+    return true;
+}
+
+const struct tow_ptx_op *tow_ptx_check_begin(struct tow_ptx_warp *w, const struct tow_ptx_op *o)
+{
+    struct tow_ptx_block *block = w->block;
+    uint32_t words = (uint32_t)TOW_BITS_WORDS(block->shared_bytes);
+    if (!tow_ptx_checks_init(w) || !is_first(w, o)) {
+        return o + 1;
+    }
+    if (block->written_words < words) {
+        free(block->written);
+        block->written = malloc(words * sizeof *block->written); /* without it nothing is found */
+        block->written_words = block->written ? words : 0;
+    }
+    if (block->written) {
+        memset(block->written, 0, words * sizeof *block->written);
+    }
+    return o + 1;
+}
