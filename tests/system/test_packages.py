@@ -16,9 +16,11 @@ import sys
 import tarfile
 import tempfile
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "lib"))
+sys.path[:0] = [str(pathlib.Path(__file__).resolve().parent.parent / folder) for folder in ("lib", "vm")]
+import machine  # noqa: E402
 import machines as m  # noqa: E402
 import podman as p  # noqa: E402
+import service  # noqa: E402
 import towtest as t  # noqa: E402
 
 COMPLETIONS = t.ROOT / "packaging" / "completions"
@@ -335,16 +337,21 @@ def look_at_installed(debian):
     debian.run("towlined --version")
 
 
+def make_later(folder):
+    """The same packages once more, as version 99.0."""
+    shutil.copytree(DEB / "towline" / "staged", pathlib.Path(folder, "towline", "staged"), symlinks=True)
+    pathlib.Path(folder, "towline", "debian").mkdir()
+    done = t.run([t.ROOT / "packaging" / "make-deb", folder, "99.0"], timeout=300)
+    t.equal(done.returncode, 0, f"make-deb ({done.stderr})")
+    return packages(folder)
+
+
 @t.test(1800, alone=True, trees=WANTED)
 def debian_12_installs_upgrades_removes_and_purges():
     program = t.build_c(t.ROOT / "examples" / "driver" / "vectoradd.c", ["-lcuda"], include=t.our_include_flags())
     with tempfile.TemporaryDirectory(prefix="tow") as folder, tempfile.TemporaryDirectory(prefix="tow") as later:
-        shutil.copytree(DEB / "towline" / "staged", pathlib.Path(later, "towline", "staged"), symlinks=True)
-        pathlib.Path(later, "towline", "debian").mkdir()
-        done = t.run([t.ROOT / "packaging" / "make-deb", later, "99.0"], timeout=300)
-        t.equal(done.returncode, 0, f"make-deb ({done.stderr})")
         debian = Debian(folder)
-        for path in [program, *packages(DEB), *packages(later)]:
+        for path in [program, *packages(DEB), *make_later(later)]:
             shutil.copy(path, debian.root / "root")
         before = debian.files()
 
@@ -370,6 +377,37 @@ def debian_12_installs_upgrades_removes_and_purges():
         t.check(not any(name.startswith(("usr/bin", "usr/lib", "usr/share")) for name in left), f"a removal leaves {left}")
         debian.run("apt-get purge -qq towline towlined")
         t.equal(debian.files() ^ before, set(), "what a purge leaves or takes")
+
+
+@t.test(900, alone=True, trees=WANTED)
+def debian_upgrade_leaves_programs_running():
+    """In a guest whose first process is systemd: what the packages' own scripts do there."""
+    with machine.guest("debian") as vm, tempfile.TemporaryDirectory(prefix="tow", dir=t.BUILD) as later:
+        pathlib.Path(later).chmod(0o755)
+        vm.run("mkdir -p /etc/towline && cat > /etc/towline/towlined.conf", input=b"device = soft\nsoft-memory = 64M\n", check=True)
+
+        def install(files):
+            # The guest's dpkg does not know what the guest has.
+            return vm.run(["dpkg", "--force-depends", "--force-confold", "-i", *map(vm.path, files)], timeout=300, check=True)
+        try:
+            install(packages(DEB))
+            service.knock(vm, service.SOCKET)
+            main = service.main_process(vm, "0")
+            with service.Rounds(vm, "/usr/bin/towline") as rounds:
+                install(make_later(later))
+                t.equal(vm.run("dpkg-query -W -f '${Version} ' towline towlined").stdout.split(), ["99.0-1", "99.0-1"], "versions")
+                main = service.main_process(vm, main)
+                service.knock(vm, service.SOCKET)
+                t.equal(vm.run(f"readlink /proc/{main}/exe").stdout, "/usr/bin/towlined\n", "the new server's file")
+                t.equal(vm.run(f"readlink /proc/{rounds.worker}/exe").stdout, "/usr/bin/towlined (deleted)\n", "the worker's file")
+                rounds.goes_on("an upgrade")
+                rounds.end()
+            install(packages(DEB))  # and back
+            service.knock(vm, service.SOCKET)
+            vm.run("dpkg -r towlined towline", check=True, timeout=300)
+            t.equal(vm.run("pgrep -x 'towlined|tow-listener|tow-worker'").stdout, "", "what runs after the packages are gone")
+        except AssertionError as error:
+            raise AssertionError(f"{error}\n{service.journal(vm)}") from None
 
 
 @t.test(900, alone=True, trees=WANTED)

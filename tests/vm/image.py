@@ -38,7 +38,9 @@ PACKAGES = {
     "plain": ["busybox-static", "dash", "iproute2", "libzstd1", "libssl3"],
     "systemd": ["busybox-static", "dash", "iproute2", "libzstd1", "libssl3", "systemd", "usr-is-merged"],
 }
-# What they name but a guest does without: it installs nothing.
+# One that can install packages, too.
+PACKAGES["debian"] = [*PACKAGES["systemd"], "dpkg", "tar", "perl-base", "init-system-helpers", "libc-bin"]
+# What others name but a guest does without, where its own list does not name it.
 WITHOUT = re.compile(r"(perl|debconf|dpkg|tar|usrmerge|lib[a-z-]*-perl|libperl|adduser|passwd)([-0-9.]\S*)?$")
 # No hands to read it, no other languages.
 LEFT_OUT = ["./usr/share/doc", "./usr/share/man", "./usr/share/locale", "./usr/share/info", "./usr/share/lintian",
@@ -118,7 +120,7 @@ def debs(flavour):
         simulated = apt("apt-get", "--simulate", *words, private=private)
         found.clear()
         for name, version in re.findall(r"^Inst (\S+) \((\S+) ", simulated.stdout, re.M):
-            if WITHOUT.match(name):
+            if WITHOUT.match(name) and name not in PACKAGES[flavour]:
                 continue
             files = list((CACHE / "apt" / "archives").glob(f"{name}_{version.replace(':', '%3a')}_*.deb"))
             if not files:
@@ -321,7 +323,7 @@ def pack(archive, flavour, kernel, root, ours):
         cpio.add(name, stat.S_IFREG | 0o644, data.encode())
     for name, path in ours.items():
         cpio.add(name, stat.S_IFREG | (0o644 if name.endswith(".service") else 0o755), path.read_bytes())
-    if flavour == "systemd":
+    if flavour != "plain":
         cpio.add("init", stat.S_IFLNK | 0o777, b"/lib/systemd/systemd")
         for link, target in units().items():
             cpio.add(link, stat.S_IFLNK | 0o777, target.encode())
@@ -334,9 +336,11 @@ def configuration(flavour):
              "etc/group": "root:x:0:\nutmp:x:43:\nsystemd-journal:x:999:\nnogroup:x:65534:\n",
              "etc/nsswitch.conf": "passwd: files\ngroup: files\nhosts: files\n",
              "etc/hosts": "127.0.0.1 localhost\n10.0.2.2 host\n", "etc/hostname": "guest\n"}
-    if flavour == "systemd":
+    if flavour != "plain":
         files |= {"etc/machine-id": f"{1:032x}\n", "etc/os-release": "ID=towline-guest\nPRETTY_NAME=\"a guest of Towline's tests\"\n",
                   "etc/fstab": ""}
+    if flavour == "debian":
+        files |= {"var/lib/dpkg/status": ""}  # nothing is installed, as far as dpkg knows
     return files
 
 

@@ -22,7 +22,7 @@ import image
 import towtest as t
 
 PORTS = 4  # as many commands can run at once; agent.c has the same
-MEMORY = {"plain": 512, "systemd": 768}  # MiB
+MEMORY = {"plain": 512, "systemd": 768, "debian": 896}  # MiB
 BOOT_SECONDS = 200  # ten times what an idle machine needs, emulated and with systemd
 KVM_SECONDS = 30  # the same with KVM
 RUN = image.CACHE / "run"  # the running guest: pid, flavour, sockets, console

@@ -2,7 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """A guest whose first process is systemd: the units of packaging/systemd."""
 
-import json
 import pathlib
 import re
 import sys
@@ -11,6 +10,7 @@ HERE = pathlib.Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE), str(HERE.parent / "lib")]
 import towtest as t  # noqa: E402
 from machine import guest  # noqa: E402
+from service import SOCKET, Rounds, journal, knock, main_process, state  # noqa: E402
 
 LIMIT = 400  # the first test makes the guest
 UNITS = "/etc/systemd/system"
@@ -23,39 +23,6 @@ def install(vm):
     vm.run("mkdir -p /etc/towline && cat > /etc/towline/towlined.conf", input=b"device = soft\nsoft-memory = 64M\n", check=True)
     vm.run(f"cp {vm.path(t.ROOT / 'packaging' / 'systemd' / 'towlined.socket')} {UNITS} && systemctl daemon-reload && "
            "systemctl start towlined.socket", check=True)
-
-
-def journal(vm):
-    return vm.run("journalctl --no-pager -u towlined.service -u towlined.socket").stdout
-
-
-def knock(vm, address):
-    """A program that asks: it starts the server. An emulated machine may need longer for that than a program waits."""
-    said = []
-
-    def answered():
-        said[:] = [vm.run([vm.path(t.TOWLINE), "status", "-s", address], timeout=60)]
-        return said[0].returncode == 0
-    try:
-        t.wait_until(answered, 60, "the server answers")
-    except AssertionError:
-        raise AssertionError(f"{said[0].stdout}{said[0].stderr}\n{journal(vm)}") from None
-
-
-def state(vm, *properties):
-    shown = vm.run(["systemctl", "show", "towlined.service", "-p", ",".join(properties)], check=True).stdout
-    return dict(line.split("=", 1) for line in shown.splitlines())
-
-
-def main_process(vm, other):
-    """The service's, once it is another one and the server serves."""
-    found = []
-
-    def serves():
-        found[:] = [state(vm, "MainPID", "ActiveState")]
-        return found[0]["ActiveState"] == "active" and found[0]["MainPID"] not in ("0", other)
-    t.wait_until(serves, 60, "the service is active with another process")
-    return found[0]["MainPID"]
 
 
 @t.test(LIMIT, alone=True)
@@ -75,7 +42,7 @@ def the_unit_serves_a_program():
         install(vm)
         try:
             t.equal(state(vm, "ActiveState"), {"ActiveState": "inactive"}, "before anybody came")
-            knock(vm, "unix:///run/towline.sock")
+            knock(vm, SOCKET)
             main_process(vm, "0")  # it answers before a worker is ready
             found = state(vm, "ActiveState", "SubState", "MainPID")
             t.equal((found["ActiveState"], found["SubState"]), ("active", "running"), "the service")
@@ -99,45 +66,30 @@ def the_unit_serves_a_program():
 @t.test(LIMIT, alone=True)
 def sessions_outlive_the_service():
     """systemctl restart, and a kill -9 of either process: the program computes on, in its control group with its limits."""
-    program = t.build_c(t.ROOT / "tests" / "system" / "helpers" / "rounds.c", ["-lcuda"], "rounds")
     groups = "/sys/fs/cgroup/system.slice/towlined.service"
     with guest("systemd") as vm:
         install(vm)
-
-        def sessions():
-            done = vm.run([vm.path(t.TOWLINE), "status", "-s", "unix:///run/towline.sock", "--json"], timeout=60)
-            return json.loads(done.stdout)[0]["report"]["sessions"] if done.returncode == 0 else None
         try:
-            knock(vm, "unix:///run/towline.sock")
-            vm.run("rm -f /tmp/over /tmp/said; (while ! test -e /tmp/over; do sleep 0.5; done | "
-                   f"ROUNDS_PAUSE_MS=200 {vm.path(t.TOWLINE)} run --no-check -s unix:///run/towline.sock -- {vm.path(program)} 8; "
-                   "echo it ended with $?) >/tmp/said 2>&1 </dev/null &")
-            t.wait_until(lambda: vm.run("cat /tmp/said").stdout.startswith("ready\n"), 60, "the program computes")
-            before, = sessions()
-            for order in ("systemctl restart towlined.service", "systemctl kill --kill-who=main -s KILL towlined.service",
-                          "kill -9 $(grep -lx tow-listener /proc/[0-9]*/comm | cut -d/ -f3)"):
-                main = state(vm, "MainPID")["MainPID"]
-                vm.run(order, check=True, timeout=60)
-                main_process(vm, main)
-                knock(vm, "unix:///run/towline.sock")
-                after = sessions()
-                t.equal([(one["id"], one["worker_pid"]) for one in after], [(before["id"], before["worker_pid"])], f"sessions after {order}")
-                t.check(after[0]["calls"] >= before["calls"], f"{after}")
-                calls = after[0]["calls"]
-                t.wait_until(lambda: sessions()[0]["calls"] > calls, 60, "the program computes on")
-                mine = f"$(grep -lx {before['worker_pid']} {groups}/worker-*/cgroup.procs | xargs dirname)"
-                t.wait_until(lambda: vm.run(f"cat {mine}/memory.max").stdout.strip().isdigit(), 60, "its group has limits again")
-            vm.run("touch /tmp/over")
-            t.wait_until(lambda: "it ended" in vm.run("cat /tmp/said").stdout, 60, "the program ends")
-            said = vm.run("cat /tmp/said").stdout
-            t.check(re.fullmatch(r"ready\n\d+ rounds\nit ended with 0\n", said), said)
+            knock(vm, SOCKET)
+            with Rounds(vm, vm.path(t.TOWLINE)) as rounds:
+                for order in ("systemctl restart towlined.service", "systemctl restart towlined.service towlined.socket",
+                              "systemctl kill --kill-who=main -s KILL towlined.service",
+                              "kill -9 $(grep -lx tow-listener /proc/[0-9]*/comm | cut -d/ -f3)"):
+                    main = state(vm, "MainPID")["MainPID"]
+                    vm.run(order, check=True, timeout=60)
+                    main_process(vm, main)
+                    knock(vm, SOCKET)
+                    rounds.goes_on(order)
+                    mine = f"$(grep -lx {rounds.worker} {groups}/worker-*/cgroup.procs | xargs dirname)"
+                    t.wait_until(lambda: vm.run(f"cat {mine}/memory.max").stdout.strip().isdigit(), 60, "its group has limits again")
+                rounds.end()
             vm.run("systemctl stop towlined.service", check=True, timeout=60)
             t.equal(state(vm, "Result"), {"Result": "success"}, "how it ended")
             t.check(vm.run(f"ls -d {groups}/*/").returncode != 0, "a control group is left")
         except AssertionError as error:
             raise AssertionError(f"{error}\n{journal(vm)}") from None
         finally:
-            vm.run(f"touch /tmp/over; systemctl stop towlined.socket towlined.service; rm -rf {UNITS}/towlined.* /etc/towline")
+            vm.run(f"systemctl stop towlined.socket towlined.service; rm -rf {UNITS}/towlined.* /etc/towline")
 
 
 if __name__ == "__main__":
