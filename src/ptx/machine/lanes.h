@@ -29,7 +29,7 @@
         LANE_LOOP                                                                                  \
         {                                                                                          \
             SETUP D r = (D)(EXPR);                                                                 \
-            d[l] = (active_ >> l) & 1u ? r : d[l];                                                 \
+            d[l] = active_ & tow_ptx_lane_bit[l] ? r : d[l];                                       \
         }                                                                                          \
     }                                                                                              \
     return o + 1;

@@ -272,18 +272,18 @@ static inline uint32_t tow_ptx_lanes_in(uint32_t mask)
 static inline void tow_ptx_blend32(const struct tow_ptx_warp *w, uint32_t *d, const uint32_t *r)
 {
     uint32_t m = w->exec;
-    for (unsigned l = 0; l < LANES; l++) {
-        uint32_t keep = 0u - (~(m >> l) & 1u);
-        d[l] = (d[l] & keep) | (r[l] & ~keep);
+    _Pragma("GCC ivdep") for (unsigned l = 0; l < LANES; l++)
+    {
+        d[l] = m & tow_ptx_lane_bit[l] ? r[l] : d[l];
     }
 }
 
 static inline void tow_ptx_blend64(const struct tow_ptx_warp *w, uint64_t *d, const uint64_t *r)
 {
-    uint64_t m = w->exec;
-    for (unsigned l = 0; l < LANES; l++) {
-        uint64_t keep = 0ull - (~(m >> l) & 1ull);
-        d[l] = (d[l] & keep) | (r[l] & ~keep);
+    uint32_t m = w->exec;
+    _Pragma("GCC ivdep") for (unsigned l = 0; l < LANES; l++)
+    {
+        d[l] = m & tow_ptx_lane_bit[l] ? r[l] : d[l];
     }
 }
 

@@ -209,8 +209,10 @@ const struct tow_ptx_op *tow_ptx_exit(struct tow_ptx_warp *w, uint32_t mask)
     if (w->block->cluster) {
         /* Gone threads no longer count, neither among those to come nor among those that came. */
         w->block->cluster->threads -= tow_ptx_lanes_in(mask);
-        w->block->cluster->arrived -= tow_ptx_lanes_in(mask & w->cluster_arrived);
-        w->cluster_arrived &= ~mask;
+        if (mask & w->cluster_arrived) { /* else what is read next is not just written */
+            w->block->cluster->arrived -= tow_ptx_lanes_in(mask & w->cluster_arrived);
+            w->cluster_arrived &= ~mask;
+        }
         tow_ptx_cluster_check(w->block->cluster);
     }
     return HALT;
