@@ -7,6 +7,7 @@
 #include "ptx/num/num_bits.h"
 
 #define STEPS_AHEAD 2 /* what a loop is told to read */
+#define CACHE_LINE 64
 
 /* Steps from lane to lane are smaller, so that a product with a lane is one of 32-bit numbers. */
 #define STEP_MAX (UINT64_C(1) << 32)
@@ -119,12 +120,15 @@ TOW_INLINE bool tow_ptx_halves_global(const struct tow_ptx_site *site, uint64_t 
 }
 
 /* A loop comes here again, and mostly so much further on. */
-TOW_INLINE void tow_ptx_read_ahead(struct tow_ptx_site *site, uint64_t first, uint64_t second)
+TOW_INLINE void tow_ptx_read_ahead(struct tow_ptx_site *site, uint64_t first, uint64_t second,
+                                   uint32_t bytes)
 {
     uint64_t away = STEPS_AHEAD * (first - site->first);
     site->first = first;
-    __builtin_prefetch((const void *)(uintptr_t)(first + away));
-    __builtin_prefetch((const void *)(uintptr_t)(second + away));
+    for (uint32_t k = 0; k < 16 * bytes; k += CACHE_LINE) {
+        __builtin_prefetch((const void *)(uintptr_t)(first + away + k));
+        __builtin_prefetch((const void *)(uintptr_t)(second + away + k));
+    }
 }
 
 /* Where lanes 0 and 16 find their data when all 32 have a shape and are in the range that the
@@ -143,7 +147,7 @@ TOW_INLINE enum tow_ptx_shape tow_ptx_shape_global(struct tow_ptx_warp *w,
     ret_half[1] = (uint8_t *)(uintptr_t)second;
     enum tow_ptx_shape shape = tow_ptx_row_shape64(a, bytes);
     if (access == ACCESS_READ && shape == SHAPE_LINE) {
-        tow_ptx_read_ahead(site, first, second);
+        tow_ptx_read_ahead(site, first, second, bytes);
     }
     return shape;
 }
