@@ -22,7 +22,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { HEAD = 32, STREAM = 512 << 20, TRIPS = 5000, KINDS = 4 };
+enum { HEAD = 32, STREAM = 512 << 20, TRIPS = 5000, KINDS = 4, BEHIND = 3 };
 static const struct {
     const char *name;
     bool tls, keeps;
@@ -31,12 +31,15 @@ static const struct {
                   {"tls", true, false},
                   {"tls, lasting", true, true}};
 
-/* Of a payload at most so much is in one frame; 0: all of it. */
+/* Of a payload at most so much is in one frame. It is taken back at its end, as an upload is; or
+ * frame by frame, so many of them behind, as a download's buffers are. */
 static const struct {
     const char *name;
     size_t size, piece;
+    unsigned behind;
 } payloads[] = {{"16 MiB", 16 << 20, 16 << 20},
                 {"16 MiB in frames of 1 MiB", 16 << 20, 1 << 20},
+                {"1 MiB, seven in turn", 7 << 20, 1 << 20, BEHIND},
                 {"1 MiB", 1 << 20, 1 << 20},
                 {"64 KiB", 64 << 10, 64 << 10},
                 {"frames of 64 bytes", 1 << 20, 64}};
@@ -153,9 +156,10 @@ static int64_t used_ns(struct tow_line *line)
     return theirs + cpu_now_ns();
 }
 
-static double stream(struct tow_line *line, uint8_t *bytes, size_t size, size_t piece,
-                     double *ret_cpu)
+static double stream(struct tow_line *line, uint8_t *bytes, int i, double *ret_cpu)
 {
+    size_t size = payloads[i].size, piece = payloads[i].piece;
+    uint64_t places[BEHIND] = {0};
     int64_t used = used_ns(line);
     uint64_t total = piece <= 64 ? STREAM / 32 : STREAM;
     const uint64_t words[4] = {total, piece};
@@ -168,11 +172,16 @@ static double stream(struct tow_line *line, uint8_t *bytes, size_t size, size_t 
         } else {
             struct iovec parts[2] = {{(void *)(uintptr_t)words, HEAD}, {from, piece}};
             good(tow_line_lend(line, parts, 2));
-            if ((done + piece) % size == 0) {
-                good(tow_line_take_back(line)); /* as an upload of this size does */
+            if (payloads[i].behind > 0) {
+                uint64_t *place = &places[done / piece % BEHIND];
+                good(tow_line_take_back_until(line, *place));
+                *place = tow_line_place(line);
+            } else if ((done + piece) % size == 0) {
+                good(tow_line_take_back(line));
             }
         }
     }
+    good(tow_line_take_back(line));
     take(line, HEAD);
     double rate = (double)total / (double)(tow_time_now_ns() - began);
     *ret_cpu = (double)(used_ns(line) - used) / ((double)total / 1024);
@@ -225,7 +234,7 @@ int main(int argc, char **argv)
             struct tow_line *line = open_line(kind, &child);
             for (int i = 0; i < PAYLOADS; i++) {
                 double ns, *less = &cpu[kind][i];
-                double rate = stream(line, bytes, payloads[i].size, payloads[i].piece, &ns);
+                double rate = stream(line, bytes, i, &ns);
                 *less = *less == 0 || ns < *less ? ns : *less;
                 best[kind][i] = rate > best[kind][i] ? rate : best[kind][i];
             }

@@ -420,6 +420,7 @@ static const struct tow_line_ops keep_ops = {
     .send_direct = keep_send_direct,
     .lend = keep_lend,
     .take_back = keep_take_back,
+    .place = keep_place,
     .await_room = keep_await_room,
     .drain = keep_drain,
     .fill = keep_fill,

@@ -35,6 +35,8 @@ _Static_assert(COPIES / DIRECT_MIN * TOW_LINE_IOV_MAX < LENT_MOST,
  * the peer goes on: a large payload would be copied by the processor while nothing is sent. It is
  * more than a network holds, and than is received between two acknowledgements. */
 #define COPY_MAX (1u << 20)
+/* And rather than copy more than this it looks for acknowledgements that have come. */
+#define COPY_LOOK (128u << 10)
 #define COPY_WAIT_NS (5 * TOW_TIME_MS)
 
 /* At the end a peer that is there acknowledges within this time, if it reads at all. The kernel
@@ -551,29 +553,38 @@ int keep_lend(struct tow_line *line, const struct iovec *iov, int count, size_t 
     return 0;
 }
 
-/* Whether any memory is a caller's. What the peer has acknowledged may still be counted. */
-static bool has_lent(struct keep_line *keep)
+/* How much memory up to there is callers', as far as is known: the peer may have acknowledged it.
+ */
+static uint64_t lent_before(struct keep_line *keep, uint64_t until)
 {
-    bool lent = false;
     tow_mutex_lock(&keep->kept);
-    for (uint64_t i = keep->first; i < keep->end && !lent; i++) {
-        lent = !segment_at(keep, i)->copied;
-    }
+    uint64_t lent = lent_until(keep, until, atomic_load(&keep->acked));
     tow_mutex_unlock(&keep->kept);
     return lent;
 }
 
-int keep_take_back(struct tow_line *line)
+uint64_t keep_place(struct tow_line *line)
+{
+    return keep_end_of(keep_of(line));
+}
+
+int keep_take_back(struct tow_line *line, uint64_t place)
 {
     struct keep_line *keep = keep_of(line);
-    int error = has_lent(keep) ? give_lent(keep, keep_end_of(keep)) : 0;
+    uint64_t end = keep_end_of(keep), until = place < end ? place : end;
+    uint64_t lent = lent_before(keep, until);
+    if (lent > COPY_LOOK) {
+        keep_look(keep, true); /* who only sends has not heard yet */
+        lent = lent_before(keep, until);
+    }
+    int error = lent > 0 ? give_lent(keep, until) : 0;
     return error < 0 ? stop_sending(keep, error) : 0;
 }
 
 int keep_send_direct(struct tow_line *line, const struct iovec *iov, int count, size_t total)
 {
     int error = keep_lend(line, iov, count, total);
-    return error == 0 && total >= DIRECT_MIN ? keep_take_back(line) : error;
+    return error == 0 && total >= DIRECT_MIN ? keep_take_back(line, UINT64_MAX) : error;
 }
 
 /* ---- waiting for the peer ---- */

@@ -50,7 +50,7 @@ static void lanes_end(struct tow_lanes *lanes, int error)
 
 /* ---- sending ---- */
 
-static int send_job(struct tow_line *line, const struct tow_lane_job *job)
+static int send_job(struct tow_line *line, struct tow_lane_job *job)
 {
     size_t each = job->each != 0 ? job->each : TOW_DATA_MAX;
     struct tow_data data = {
@@ -70,6 +70,11 @@ static int send_job(struct tow_line *line, const struct tow_lane_job *job)
         if (job->fetch != NULL && error == 0) {
             error = tow_line_take_back(line); /* the next are packed where these are */
         }
+    }
+    if (job->lent) {
+        job->line = line;
+        job->place = tow_line_place(line);
+        return error;
     }
     int given = tow_line_take_back(line);
     return error < 0 ? error : given;
@@ -132,7 +137,10 @@ int tow_lanes_wait(struct tow_lanes *lanes, struct tow_lane_job *job)
     }
     int error = lanes->error;
     tow_mutex_unlock(&lanes->lock);
-    return error;
+    /* Also of lanes that have ended: nobody reads it any more then. */
+    int given = job->line != NULL ? tow_line_take_back_until(job->line, job->place) : 0;
+    job->line = NULL;
+    return error < 0 ? error : given;
 }
 
 /* ---- receiving ---- */

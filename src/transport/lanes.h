@@ -36,6 +36,10 @@ struct tow_lane_job {
     size_t size;
     uint64_t offset;
     uint32_t transfer;
+    bool lent; /* tow_lanes_wait takes the memory back: the later it comes the better; else the lane
+                  does at once */
+    struct tow_line *line; /* the lane's: of a lent one that was sent; and the place behind it */
+    uint64_t place;
     bool done;                 /* guarded by the lanes' lock */
     struct tow_lane_job *next; /* the lane's */
 };

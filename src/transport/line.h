@@ -76,9 +76,11 @@ struct tow_line_ops {
     /* The same, by a caller who will wait for the answer: may send from this thread. */
     void (*send_now)(struct tow_line *line);
     int (*send_direct)(struct tow_line *line, const struct iovec *iov, int count, size_t total);
-    /* Both or none: without them the memory is the caller's again as with send_direct. */
+    /* All or none: without them the memory is the caller's again as with send_direct. */
     int (*lend)(struct tow_line *line, const struct iovec *iov, int count, size_t total);
-    int (*take_back)(struct tow_line *line);
+    int (*take_back)(struct tow_line *line, uint64_t place);
+    /* See tow_line_place. */
+    uint64_t (*place)(struct tow_line *line);
     /* Until there is room for `size` bytes in the out ring: how much. NULL: whoever takes from the
      * ring makes it. */
     int (*await_room)(struct tow_line *line, size_t size, uint64_t *ret_room);
@@ -213,6 +215,11 @@ int tow_line_send_direct(struct tow_line *line, const struct iovec *iov, int cou
 int tow_line_lend(struct tow_line *line, const struct iovec *iov, int count);
 int tow_line_take_back(struct tow_line *line);
 
+/* Who lends several buffers in turn takes back the oldest: what the peer has by then is not copied.
+ * The place is that behind all that was lent so far; until it, all is the callers' again. */
+uint64_t tow_line_place(struct tow_line *line);
+int tow_line_take_back_until(struct tow_line *line, uint64_t place);
+
 /* Waits until everything committed has left this process (it survives our end). Call it before
  * exit; the caller must keep producers away meanwhile. */
 int tow_line_drain(struct tow_line *line, int64_t deadline_ns);
@@ -287,6 +294,8 @@ void tow_line_set_abrupt(struct tow_line *line);
 bool tow_line_is_in_process(const struct tow_line *line);
 /* Whether it can end while both ends live: there is a network between them. */
 bool tow_line_can_break(const struct tow_line *line);
+/* Whether it keeps what it sends for a while: then more buffers in turn are worth their memory. */
+bool tow_line_keeps(const struct tow_line *line);
 
 /* ---- memory for both ends ---- */
 

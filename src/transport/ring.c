@@ -433,8 +433,18 @@ int tow_line_lend(struct tow_line *line, const struct iovec *iov, int count)
 
 int tow_line_take_back(struct tow_line *line)
 {
+    return tow_line_take_back_until(line, UINT64_MAX);
+}
+
+uint64_t tow_line_place(struct tow_line *line)
+{
+    return line->ops->place != NULL ? line->ops->place(line) : 0;
+}
+
+int tow_line_take_back_until(struct tow_line *line, uint64_t place)
+{
     tow_locks_over(TOW_LOCK_OVER_LINE, "tow_line_take_back");
-    return line->ops->take_back != NULL ? line->ops->take_back(line) : 0;
+    return line->ops->take_back != NULL ? line->ops->take_back(line, place) : 0;
 }
 
 int tow_line_drain(struct tow_line *line, int64_t deadline_ns)
@@ -557,6 +567,11 @@ bool tow_line_is_in_process(const struct tow_line *line)
 bool tow_line_can_break(const struct tow_line *line)
 {
     return line->ops->can_break;
+}
+
+bool tow_line_keeps(const struct tow_line *line)
+{
+    return line->ops->lend != NULL;
 }
 
 bool tow_line_can_share(const struct tow_line *line)

@@ -128,6 +128,35 @@ for _kind, _piece in ((_kind, _piece) for _kind in KINDS for _piece in range(ALL
         at_frames(kind, piece)
 
 
+# ---- within large copies ----
+
+def in_large_copies(kind, lanes):
+    """What is sent again must be what it was, though its buffer is used again meanwhile."""
+    rounds, mib = 4, 24
+    draw = random.Random(f"{t.commit_seed()} {kind} {lanes}")
+    server = t.TlsServer() if kind == "tls" else t.Server()
+    with server, frame_cutter.FrameCutter(server.port(kind), frame_cutter.Plan(draw), scheme=kind) as proxy:
+        settings = trusting(server, proxy)
+        name = "DATA" if kind == "tcp" else "record"
+        # Of tls only a record is seen: some of them are more than a frame.
+        frames = rounds * mib // 2
+        proxy.plan = plan = frame_cutter.Plan(draw, [frame_cutter.Target(way, name, draw.choice(frame_cutter.PLACES), draw.randrange(frames))
+                                                     for way in 4 * (frame_cutter.UP, frame_cutter.DOWN, frame_cutter.DOWN)])
+        program = t.build_c(HELPERS / "large.c", ["-lcuda"], "large")
+        done = t.run([t.TOWLINE, "run", "-s", proxy.address, "--no-check", "--", program, rounds, mib],
+                     timeout=100, env=t.clean_environment(**{"TOWLINE_LANES": str(lanes), **settings}))
+        t.check(done.returncode == 0 and done.stdout == "right\n", f"exit code {done.returncode}: {done.stdout}{done.stderr[-3000:]}")
+        print(f"{len(plan.made)} cuts: {plan.made}")
+        t.check(len(plan.made) > 6, f"it went on without many of them: {plan.seen}")
+
+
+for _kind in ("tcp", "tls"):
+    for _lanes in (0, 3):
+        @t.test(120, trees=("plain", "asan"), name=f"in_large_copies_{_kind}_{_lanes}_lanes")
+        def in_copies(kind=_kind, lanes=_lanes):
+            in_large_copies(kind, lanes)
+
+
 # ---- times, addresses, ends ----
 
 @t.test(120)

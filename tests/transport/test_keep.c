@@ -339,22 +339,29 @@ static struct head frame_of(uint64_t seed, uint64_t number, bool last)
     return head;
 }
 
-/* Memory that is lent, payload behind payload, and taken back together. */
+/* Memory that is lent in turn, payload behind payload, and taken back together or one by one. */
 enum { LENDS = 4 };
 struct lender {
     struct head heads[LENDS];
+    uint64_t places[LENDS];
     uint8_t *bytes; /* LENDS * PAYLOAD_MAX of them */
-    unsigned used;
+    unsigned first, next;
 };
 
-static int take_back(struct side *side, struct lender *lender)
+/* Until so many are left. */
+static int take_back(struct side *side, struct lender *lender, unsigned left)
 {
-    int error = tow_line_take_back(side->line);
-    memset(lender->heads, 0xee, sizeof lender->heads); /* it may be used for something else */
-    for (unsigned i = 0; i < lender->used; i++) {
-        memset(lender->bytes + i * PAYLOAD_MAX, 0xee, 200000);
+    if (lender->next - lender->first <= left) {
+        return 0;
     }
-    lender->used = 0;
+    unsigned until = lender->next - left;
+    int error = left == 0
+                    ? tow_line_take_back(side->line)
+                    : tow_line_take_back_until(side->line, lender->places[(until - 1) % LENDS]);
+    for (; lender->first < until; lender->first++) { /* it may be used for something else */
+        memset(&lender->heads[lender->first % LENDS], 0xee, sizeof *lender->heads);
+        memset(lender->bytes + lender->first % LENDS * PAYLOAD_MAX, 0xee, 200000);
+    }
     return error;
 }
 
@@ -363,8 +370,9 @@ static int produce(struct side *side, struct lender *lender, struct head head)
     uint64_t seed = mix(side->out ^ head.number);
     uint8_t *at;
     if (head.kind == 1) {
-        uint8_t *bytes = lender->bytes + lender->used * PAYLOAD_MAX;
-        struct head *own = &lender->heads[lender->used];
+        unsigned free = lender->next % LENDS;
+        uint8_t *bytes = lender->bytes + free * PAYLOAD_MAX;
+        struct head *own = &lender->heads[free];
         *own = head;
         paint(bytes, head.size, seed);
         /* The last part is what makes a payload of any size a frame: zeros, elsewhere. */
@@ -376,8 +384,10 @@ static int produce(struct side *side, struct lender *lender, struct head head)
         int error;
         if (head.number % 4 < 3) {
             error = tow_line_lend(side->line, parts, 4);
-            lender->used++;
-            return error < 0 || lender->used < LENDS ? error : take_back(side, lender);
+            lender->places[free] = tow_line_place(side->line);
+            lender->next++;
+            return error < 0 ? error
+                             : take_back(side, lender, head.number % 64 < 48 ? LENDS - 1 : 0);
         }
         error = tow_line_send_direct(side->line, parts, 4);
         memset(bytes, 0xee, head.size);
@@ -416,7 +426,7 @@ static void *produce_all(void *arg)
             tow_line_drain(side->line, tow_time_deadline(TOW_TIME_S));
         }
     }
-    int given = take_back(side, &lender);
+    int given = take_back(side, &lender, 0);
     free(lender.bytes);
     return (void *)(intptr_t)(error < 0 ? error : given);
 }

@@ -28,6 +28,7 @@ enum {
     STAGE = 1 << 20,         /* one buffer of a large download: a DATA frame */
     STAGE_SMALL = 256 << 10, /* of one that is not so large: the first bytes leave sooner */
     STAGES = 4,              /* buffers of one download on their way at once */
+    STAGES_KEPT = 3,         /* and so many more that a line may keep behind them */
     PENDING_JOBS = TOW_COPY_ASYNC_MAX / STAGE,
 };
 
@@ -117,37 +118,54 @@ static bool is_through(const struct tow_driver *driver, CUstream stream, CUresul
            tow_drive(driver, cuStreamSynchronize)(stream) == CUDA_SUCCESS;
 }
 
+struct stage {
+    struct tows_pinned_buffer *buffer; /* owned until it is given back; NULL: not needed yet */
+    uint64_t place;                    /* the session's line may read it up to there */
+};
+
+/* A buffer that may be filled: an old one, once the line does not need it any more. */
+static CUresult stage_next(struct tows_serve *call, struct copy_state *copies, struct stage *stage,
+                           size_t size)
+{
+    if (stage->buffer == NULL) {
+        return tows_pinned_take(&copies->pinned, call->session, call->frame.context, size,
+                                &stage->buffer);
+    }
+    int error = tow_line_take_back_until(call->session->line, stage->place);
+    return error < 0 ? CUDA_ERROR_UNKNOWN : CUDA_SUCCESS; /* the client is gone */
+}
+
 /* Buffer by buffer: while one is sent, the device fills the next ones. */
 static CUresult download_large(struct tows_serve *call, CUdeviceptr from, uint64_t size,
                                CUstream stream, uint32_t transfer)
 {
     const struct tow_driver *driver = call->driver;
     struct copy_state *copies = state_of(call->session);
+    struct tow_line *line = call->session->line;
     size_t buffer_size = size <= STAGES * STAGE ? STAGE_SMALL : STAGE;
-    struct tows_pinned_buffer *stage[STAGES] = {NULL};
+    struct stage stages[STAGES + STAGES_KEPT] = {{0}};
+    unsigned depth = tow_line_keeps(line) ? STAGES + STAGES_KEPT : STAGES;
     CUresult status = copies != NULL ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
     uint64_t asked = 0, sent = 0;
     unsigned fill = 0, send = 0;
     while (status == CUDA_SUCCESS && sent < size) {
         while (status == CUDA_SUCCESS && asked < size && fill - send < STAGES) {
             size_t n = (size_t)tow_min_u64(buffer_size, size - asked);
-            struct tows_pinned_buffer **buffer = &stage[fill % STAGES];
-            if (*buffer == NULL) {
-                status = tows_pinned_take(&copies->pinned, call->session, call->frame.context,
-                                          buffer_size, buffer);
-            }
+            struct stage *stage = &stages[fill % depth];
+            status = stage_next(call, copies, stage, buffer_size);
             if (status == CUDA_SUCCESS) {
-                status = tow_drive(driver, cuMemcpyDtoHAsync_v2)((*buffer)->bytes, from + asked, n,
-                                                                 stream);
+                status = tow_drive(driver, cuMemcpyDtoHAsync_v2)(stage->buffer->bytes, from + asked,
+                                                                 n, stream);
             }
             if (status == CUDA_SUCCESS) {
                 fill++;
-                status = tow_drive(driver, cuEventRecord)((*buffer)->filled, stream);
+                status = tow_drive(driver, cuEventRecord)(stage->buffer->filled, stream);
             }
             asked += n;
         }
+        struct stage *stage = &stages[send % depth];
         if (status == CUDA_SUCCESS) {
-            status = tow_drive(driver, cuEventSynchronize)(stage[send % STAGES]->filled);
+            status = tow_drive(driver, cuEventSynchronize)(stage->buffer->filled);
         }
         if (status == CUDA_SUCCESS && sent == 0) {
             /* Into the same memory, perhaps: those before it come first. */
@@ -156,19 +174,22 @@ static CUresult download_large(struct tows_serve *call, CUdeviceptr from, uint64
         }
         size_t n = (size_t)tow_min_u64(buffer_size, size - sent);
         if (status == CUDA_SUCCESS &&
-            tows_session_send_data(call->session, transfer, sent, stage[send % STAGES]->bytes, n,
-                                   sent + n == size ? TOW_DATA_LAST : 0) < 0) {
+            tows_session_lend_data(call->session, transfer, sent, stage->buffer->bytes, n,
+                                   sent + n == size ? TOW_DATA_LAST : 0, &stage->place) < 0) {
             status = CUDA_ERROR_UNKNOWN; /* the client is gone */
         }
         sent += n;
         send += status == CUDA_SUCCESS;
     }
+    if (tow_line_take_back(line) < 0 && status == CUDA_SUCCESS) {
+        status = CUDA_ERROR_UNKNOWN;
+    }
     bool through = fill == send || is_through(driver, stream, status);
-    for (int i = 0; i < STAGES && stage[i] != NULL; i++) {
+    for (unsigned i = 0; i < depth && stages[i].buffer != NULL; i++) {
         if (through) {
-            tows_pinned_give(&copies->pinned, stage[i]);
+            tows_pinned_give(&copies->pinned, stages[i].buffer);
         } else {
-            tows_pinned_lose(&copies->pinned, stage[i]);
+            tows_pinned_lose(&copies->pinned, stages[i].buffer);
         }
     }
     return status;
@@ -178,7 +199,8 @@ static CUresult download_large(struct tows_serve *call, CUdeviceptr from, uint64
 struct outgoing {
     struct tows_pinned_buffer *buffer; /* owned until it is given back; NULL: not needed yet */
     struct tow_lane_job job;
-    bool queued; /* the lane may still read the buffer */
+    bool queued;    /* the lane may still read the buffer */
+    uint64_t place; /* the session's own line may read it up to there */
 };
 
 /* The same over the session's own line and its lanes in turn. For every line one buffer is filled
@@ -198,12 +220,14 @@ static CUresult download_spread(struct tows_serve *call, CUdeviceptr from, uint6
         while (status == CUDA_SUCCESS && asked < size && fill - send < lines) {
             struct outgoing *o = &buffers[fill % depth];
             size_t n = (size_t)tow_min_u64(STAGE, size - asked);
-            if (o->queued) {
-                status = tow_lanes_wait(all, &o->job) < 0 ? CUDA_ERROR_UNKNOWN : CUDA_SUCCESS;
-                o->queued = false;
-            } else if (o->buffer == NULL) {
+            if (o->buffer == NULL) {
                 status = tows_pinned_take(&copies->pinned, call->session, call->frame.context,
                                           STAGE, &o->buffer);
+            } else {
+                int error = o->queued ? tow_lanes_wait(all, &o->job)
+                                      : tow_line_take_back_until(call->session->line, o->place);
+                status = error < 0 ? CUDA_ERROR_UNKNOWN : CUDA_SUCCESS;
+                o->queued = false;
             }
             if (status == CUDA_SUCCESS) {
                 status = tow_drive(driver, cuMemcpyDtoHAsync_v2)(o->buffer->bytes, from + asked, n,
@@ -221,16 +245,23 @@ static CUresult download_spread(struct tows_serve *call, CUdeviceptr from, uint6
             status = tow_drive(driver, cuEventSynchronize)(o->buffer->filled);
         }
         if (status == CUDA_SUCCESS && send % lines < lanes) {
-            o->job = (struct tow_lane_job){
-                .bytes = o->buffer->bytes, .size = n, .offset = sent, .transfer = transfer};
+            o->job = (struct tow_lane_job){.bytes = o->buffer->bytes,
+                                           .size = n,
+                                           .offset = sent,
+                                           .transfer = transfer,
+                                           .lent = true};
             o->queued = true;
             tow_lanes_send(all, send % lines, &o->job);
-        } else if (status == CUDA_SUCCESS && tows_session_send_data(call->session, transfer, sent,
-                                                                    o->buffer->bytes, n, 0) < 0) {
+        } else if (status == CUDA_SUCCESS &&
+                   tows_session_lend_data(call->session, transfer, sent, o->buffer->bytes, n, 0,
+                                          &o->place) < 0) {
             status = CUDA_ERROR_UNKNOWN; /* the client is gone */
         }
         sent += n;
         send += status == CUDA_SUCCESS;
+    }
+    if (tow_line_take_back(call->session->line) < 0) {
+        status = CUDA_ERROR_UNKNOWN;
     }
     bool through = fill == send || is_through(driver, stream, status);
     for (unsigned i = 0; i < depth && buffers[i].buffer != NULL; i++) {

@@ -245,8 +245,8 @@ int tows_session_send(struct tows_session *session, uint16_t kind, uint16_t thre
     return error;
 }
 
-int tows_session_send_data(struct tows_session *session, uint32_t transfer, uint64_t offset,
-                           const void *bytes, size_t size, uint32_t flags)
+int tows_session_lend_data(struct tows_session *session, uint32_t transfer, uint64_t offset,
+                           const void *bytes, size_t size, uint32_t flags, uint64_t *ret_place)
 {
     struct tow_data data = {
         .transfer = transfer, .flags = flags, .offset = offset, .size = TOW_DATA_MAX};
@@ -259,7 +259,16 @@ int tows_session_send_data(struct tows_session *session, uint32_t transfer, uint
         tow_mutex_unlock(&session->reply_lock);
         atomic_fetch_add_explicit(&session->stats->bytes_out, sent, memory_order_relaxed);
     } while (error == 0 && data.offset < offset + size);
-    int given = size > 0 ? tow_line_take_back(session->line) : 0;
+    *ret_place = tow_line_place(session->line);
+    return error;
+}
+
+int tows_session_send_data(struct tows_session *session, uint32_t transfer, uint64_t offset,
+                           const void *bytes, size_t size, uint32_t flags)
+{
+    uint64_t place;
+    int error = tows_session_lend_data(session, transfer, offset, bytes, size, flags, &place);
+    int given = size > 0 ? tow_line_take_back_until(session->line, place) : 0;
     return error < 0 ? error : given;
 }
 

@@ -310,6 +310,10 @@ int tows_session_send(struct tows_session *session, uint16_t kind, uint16_t thre
 /* Sends `size` bytes as DATA frames of a transfer; for replies that are too large for a frame. */
 int tows_session_send_data(struct tows_session *session, uint32_t transfer, uint64_t offset,
                            const void *bytes, size_t size, uint32_t flags);
+/* The same, but the bytes are the line's until tow_line_take_back_until that place, also if it
+ * fails. */
+int tows_session_lend_data(struct tows_session *session, uint32_t transfer, uint64_t offset,
+                           const void *bytes, size_t size, uint32_t flags, uint64_t *ret_place);
 
 /* What a kernel printed goes to the client's stdout or stderr. */
 void tows_session_print(struct tows_session *session, const char *text, size_t length,
