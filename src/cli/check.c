@@ -110,7 +110,7 @@ static int take_flag(struct check_order *order, struct tow_check *check, int key
 
 static bool is_tool(const char *name, size_t length)
 {
-    static const char *const tools[] = {"memcheck", "synccheck", "initcheck"};
+    static const char *const tools[] = {"memcheck", "synccheck", "initcheck", "racecheck"};
     for (size_t i = 0; i < sizeof tools / sizeof *tools; i++) {
         if (strlen(tools[i]) == length && memcmp(tools[i], name, length) == 0) {
             return true;
@@ -141,8 +141,9 @@ static int take_order(int argc, char **argv, struct check_order *order, struct t
         tool += *tool == ',';
         int length = (int)strcspn(tool, ",");
         if (!is_tool(tool, (size_t)length)) {
-            tow_cli_say("there is no tool %.*s; there are memcheck, synccheck and initcheck",
-                        length, tool);
+            tow_cli_say(
+                "there is no tool %.*s; there are memcheck, synccheck, initcheck and racecheck",
+                length, tool);
             return -EINVAL;
         }
     }
@@ -381,6 +382,9 @@ const struct tow_command tow_command_check = {
         "                         synccheck: barriers to which a warp does not come together, and "
         "wrong masks\n"
         "                         initcheck: reads of global and shared memory that nobody wrote\n"
+        "                         racecheck: threads of a block that use the same shared memory at "
+        "a "
+        "time\n"
         "                         Several, with commas between them\n"
         "  --leak-check           also tell what was never freed\n"
         "  --error-exitcode N     end with N if a mistake was found (the program's exit code, or "

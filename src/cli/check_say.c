@@ -114,29 +114,65 @@ static void say_access(struct said *said, const struct tow_json_doc *doc,
     }
 }
 
+/* One access: "at app.cu:20, line 26 of the PTX", and who. */
+static void say_place_of(struct said *said, const struct tow_json_doc *doc,
+                         const struct tow_json_value *access, const char *kernel)
+{
+    const char *file = tow_json_text(doc, access, "file");
+    const char *function = tow_json_text(doc, access, "function");
+    double line = tow_json_number(doc, access, "line");
+    say_more(said, "at ");
+    if (file[0] != '\0' && line > 0) {
+        say_more(said, "%s:%.0f, ", file, line);
+    }
+    say_more(said, "line %.0f of the PTX", tow_json_number(doc, access, "ptx_line"));
+    if (function[0] != '\0' && strcmp(function, kernel) != 0) {
+        say_more(said, ", in function %s", function);
+    }
+}
+
 /* Where in the program, and who. */
 static void say_where(struct said *said, const struct tow_json_doc *doc,
                       const struct tow_json_value *finding)
 {
-    const char *file = tow_json_text(doc, finding, "file");
-    const char *function = tow_json_text(doc, finding, "function");
-    double line = tow_json_number(doc, finding, "line");
-    double ptx_line = tow_json_number(doc, finding, "ptx_line");
     double threads = tow_json_number(doc, finding, "threads");
-    say_more(said, "\n    at ");
-    if (file[0] != '\0' && line > 0) {
-        say_more(said, "%s:%.0f, ", file, line);
-    }
-    say_more(said, "line %.0f of the PTX", ptx_line);
-    if (function[0] != '\0' && strcmp(function, tow_json_text(doc, finding, "kernel")) != 0) {
-        say_more(said, ", in function %s", function);
-    }
+    say_more(said, "\n    ");
+    say_place_of(said, doc, finding, tow_json_text(doc, finding, "kernel"));
     say_more(said, "\n    block ");
     say_place(said, doc, tow_json_member(doc, finding, "block"));
     say_more(said, ", thread ");
     say_place(said, doc, tow_json_member(doc, finding, "thread"));
     if (threads > 1) {
         say_more(said, ", and %.0f more", threads - 1);
+    }
+}
+
+static const char *say_deed(const struct tow_json_doc *doc, const struct tow_json_value *access)
+{
+    return strcmp(tow_json_text(doc, access, "access"), "write") == 0 ? "writes" : "reads";
+}
+
+static void say_race(struct said *said, const struct tow_json_doc *doc,
+                     const struct tow_json_value *finding)
+{
+    const struct tow_json_value *other = tow_json_member(doc, finding, "other");
+    const char *kernel = tow_json_text(doc, finding, "kernel");
+    const struct tow_json_value *both[] = {finding, other};
+    double times = tow_json_number(doc, finding, "threads");
+    say_more(said, "kernel %s: two threads use the same shared memory with nothing between them",
+             kernel);
+    for (unsigned i = 0; i < 2; i++) {
+        say_more(said, "\n    thread ");
+        say_place(said, doc, tow_json_member(doc, both[i], "thread"));
+        say_more(said, " %s it ", say_deed(doc, both[i]));
+        say_place_of(said, doc, both[i], kernel);
+    }
+    say_more(said, "\n    block ");
+    say_place(said, doc, tow_json_member(doc, finding, "block"));
+    say_more(said, ", %.0f bytes at %s", tow_json_number(doc, finding, "bytes"),
+             tow_json_text(doc, finding, "address"));
+    if (times > 1) {
+        say_more(said, ", and %.0f times more", times - 1);
     }
 }
 
@@ -185,6 +221,8 @@ static void say_finding(struct said *said, const struct tow_json_doc *doc,
     } else if (strcmp(kind, "more") == 0) {
         say_more(said, "kernel %s has more mistakes than are told, at other places: %.0f times",
                  tow_json_text(doc, finding, "kernel"), tow_json_number(doc, finding, "threads"));
+    } else if (strcmp(kind, "race") == 0) {
+        say_race(said, doc, finding);
     } else {
         say_kernel(said, doc, finding, kind);
     }

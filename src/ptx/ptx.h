@@ -131,6 +131,7 @@ enum tow_ptx_fault_kind {
     TOW_PTX_FAULT_MASK_CALLER, /* a mask does not name its own thread */
     TOW_PTX_FAULT_MASK_OTHER,  /* whom a mask names has another one, or cannot come */
     TOW_PTX_FAULT_UNWRITTEN,   /* memory is read that nobody wrote */
+    TOW_PTX_FAULT_RACE,        /* two threads access shared memory with nothing between them */
 };
 /* What a thread was about, as far as a fault has to do with it. */
 enum tow_ptx_deed {
@@ -143,6 +144,13 @@ enum tow_ptx_place {
     TOW_PTX_PLACE_GLOBAL, /* or by a generic address */
     TOW_PTX_PLACE_SHARED,
     TOW_PTX_PLACE_LOCAL,
+};
+/* The other thread of a race, of the same block. */
+struct tow_ptx_other {
+    const char *function, *file;
+    unsigned file_line, line;
+    enum tow_ptx_deed deed;
+    uint32_t thread[3];
 };
 struct tow_ptx_fault {
     enum tow_ptx_fault_kind kind;
@@ -157,7 +165,8 @@ struct tow_ptx_fault {
     uint32_t more; /* threads behind this one that do the same */
     unsigned line; /* line in the PTX text */
     uint64_t address;
-    char message[256]; /* one sentence, for the log */
+    struct tow_ptx_other other; /* RACE: its line in the PTX is the larger one */
+    char message[256];          /* one sentence, for the log */
 };
 
 /* A texture or surface as kernels read it: filled by the driver face, see src/ptx/num/texture.h. */
@@ -184,7 +193,12 @@ struct tow_ptx_env_ops {
     int (*set_condition)(void *user, uint64_t handle, uint32_t value);
 };
 
-enum { TOW_PTX_CHECK_MEMORY = 1, TOW_PTX_CHECK_SYNC = 2, TOW_PTX_CHECK_INIT = 4 };
+enum {
+    TOW_PTX_CHECK_MEMORY = 1,
+    TOW_PTX_CHECK_SYNC = 2,
+    TOW_PTX_CHECK_INIT = 4,
+    TOW_PTX_CHECK_RACE = 8
+};
 /* What modules that are loaded from now on can be checked for, beside MEMORY. */
 void tow_ptx_check_loads(unsigned checks);
 
@@ -211,7 +225,8 @@ struct tow_ptx_launch {
      * With TOW_PTX_CHECK_MEMORY a load or store that is a fault ends its thread only, and the
      * others go on for 10 s more at most; shared memory ends with its last byte; the launch ends
      * well but for other faults. With TOW_PTX_CHECK_SYNC it is told how threads fail to meet, too,
-     * and with TOW_PTX_CHECK_INIT of reads of what nobody wrote, if modules were loaded so. */
+     * with TOW_PTX_CHECK_INIT of reads of what nobody wrote, with TOW_PTX_CHECK_RACE of races
+     * in shared memory, if modules were loaded so. */
     void (*found)(void *user, const struct tow_ptx_fault *fault);
     unsigned checks;
     void *found_user;

@@ -315,7 +315,7 @@ static void one_case(struct watch *watch, const char *seed_text, size_t seed_len
     struct tow_ptx_texture texture;
     make_texture(&texture);
     /* Half of them as `towline check` runs them. */
-    unsigned checks = next(2) ? 1 + next(7) : 0;
+    unsigned checks = next(2) ? 1 + next(15) : 0;
     tow_ptx_check_loads(checks);
     if (machine_load(&m, exact, false) == 0) {
         m.checks = checks;

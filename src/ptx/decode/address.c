@@ -3,7 +3,6 @@
 #include <string.h>
 
 #include "ptx/decode/address.h"
-#include "ptx/machine/check.h"
 
 enum tow_ptx_statespace tow_ptx_mod_space(const char *mod)
 {
@@ -81,7 +80,7 @@ int tow_ptx_address(struct tow_ptx_decoder *dec, const struct tow_ptx_operand *o
     return error;
 }
 
-static tow_ptx_at_fn *plain_at_for(enum tow_ptx_statespace space, char kind)
+tow_ptx_at_fn *tow_ptx_plain_at_for(enum tow_ptx_statespace space, char kind)
 {
     bool wide = kind == 'l';
     switch (space) {
@@ -102,28 +101,21 @@ static tow_ptx_at_fn *plain_at_for(enum tow_ptx_statespace space, char kind)
     }
 }
 
-static tow_ptx_at_fn *at_for(const struct tow_ptx_decoder *dec, enum tow_ptx_statespace space,
-                             char kind, bool updates)
+static bool decode_looks(const struct tow_ptx_decoder *dec)
 {
-    tow_ptx_at_fn *at = plain_at_for(space, kind);
-    return dec->checks & TOW_PTX_CHECK_INIT ? tow_ptx_looking_at(at, updates) : at;
+    return dec->checks & (TOW_PTX_CHECK_INIT | TOW_PTX_CHECK_RACE);
 }
 
 tow_ptx_at_fn *tow_ptx_at_for(const struct tow_ptx_decoder *dec, enum tow_ptx_statespace space,
-                              char kind)
+                              char kind, enum tow_ptx_manner manner)
 {
-    return at_for(dec, space, kind, false);
+    tow_ptx_at_fn *at = tow_ptx_plain_at_for(space, kind);
+    return decode_looks(dec) ? tow_ptx_looking_at(at, manner) : at;
 }
 
-tow_ptx_at_fn *tow_ptx_update_for(const struct tow_ptx_decoder *dec, enum tow_ptx_statespace space,
-                                  char kind)
+tow_ptx_lane_fn *tow_ptx_lane_for(const struct tow_ptx_decoder *dec, enum tow_ptx_manner manner)
 {
-    return at_for(dec, space, kind, true);
-}
-
-tow_ptx_lane_fn *tow_ptx_lane_for(const struct tow_ptx_decoder *dec, bool updates)
-{
-    return dec->checks & TOW_PTX_CHECK_INIT ? tow_ptx_looking_lane(updates) : tow_ptx_at_lane;
+    return decode_looks(dec) ? tow_ptx_looking_lane(manner) : tow_ptx_at_lane;
 }
 
 tow_ptx_line_fn *tow_ptx_line_for(tow_ptx_at_fn *at)

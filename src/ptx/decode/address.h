@@ -4,6 +4,7 @@
 #define TOW_PTX_ADDRESS_H
 
 #include "ptx/decode/decode.h"
+#include "ptx/machine/check.h"
 
 /* Reading memory that others write counts as this many loop rounds, so that threads which poll let
  * the polled ones run. */
@@ -24,11 +25,10 @@ int tow_ptx_address(struct tow_ptx_decoder *dec, const struct tow_ptx_operand *o
                     enum tow_ptx_statespace *space, uint32_t *ret_ref, char *ret_kind,
                     int64_t *ret_offset);
 tow_ptx_at_fn *tow_ptx_at_for(const struct tow_ptx_decoder *dec, enum tow_ptx_statespace space,
-                              char kind);
-/* The same for what reads and writes. */
-tow_ptx_at_fn *tow_ptx_update_for(const struct tow_ptx_decoder *dec, enum tow_ptx_statespace space,
-                                  char kind);
-tow_ptx_lane_fn *tow_ptx_lane_for(const struct tow_ptx_decoder *dec, bool updates);
+                              char kind, enum tow_ptx_manner manner);
+/* Where nobody looks on. */
+tow_ptx_at_fn *tow_ptx_plain_at_for(enum tow_ptx_statespace space, char kind);
+tow_ptx_lane_fn *tow_ptx_lane_for(const struct tow_ptx_decoder *dec, enum tow_ptx_manner manner);
 tow_ptx_line_fn *tow_ptx_line_for(tow_ptx_at_fn *at);
 enum tow_ptx_statespace tow_ptx_mod_space(const char *mod);
 bool tow_ptx_mod_ignored(const char *mod);

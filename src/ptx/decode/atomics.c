@@ -395,8 +395,10 @@ int tow_ptx_decode_atom(struct tow_ptx_decoder *dec)
     if (space != SP_NONE && space != SP_GLOBAL && space != SP_SHARED) {
         return tow_ptx_bad(dec, "atomics work on global and shared memory");
     }
-    form->at = form->op == AT_EXCH ? tow_ptx_at_for(dec, space, address_kind)
-                                   : tow_ptx_update_for(dec, space, address_kind);
+    form->at = tow_ptx_at_for(dec, space, address_kind,
+                              form->op == AT_EXCH ? (form->ordered ? MANNER_ORDERED : MANNER_STRONG)
+                              : form->ordered     ? MANNER_ATOMIC_ORDERED
+                                                  : MANNER_ATOMIC);
     form->ftz = space != SP_SHARED && form->type == PT_F32;
     form->raw_nan = space != SP_SHARED && form->type == PT_F64;
     if (!form->at) {

@@ -176,12 +176,66 @@ static int decode_check(struct tow_ptx_decoder *dec)
     return error ? error : tow_ptx_emit(dec, &op);
 }
 
+static bool ends_thread(const struct tow_ptx_decoder *dec)
+{
+    return strcmp(dec->insn->name, "exit") == 0 ||
+           (strcmp(dec->insn->name, "ret") == 0 && dec->func->entry);
+}
+
+/* Where races are looked for: in front of barriers and behind them, behind what a warp does
+ * together. */
+static int decode_race(struct tow_ptx_decoder *dec, bool behind)
+{
+    const struct tow_ptx_insn *insn = dec->insn;
+    bool barrier = strcmp(insn->name, "bar") == 0 || strcmp(insn->name, "barrier") == 0;
+    bool warp = barrier && tow_ptx_has_mod(dec, "warp"), red = tow_ptx_has_mod(dec, "red");
+    bool arrive = tow_ptx_has_mod(dec, "arrive");
+    struct tow_ptx_op op = {.run = NULL};
+    int at = -1;
+    if (barrier && tow_ptx_has_mod(dec, "cluster")) {
+        op.run = !behind && arrive ? tow_ptx_race_cluster : NULL;
+        op.run = behind && !arrive ? tow_ptx_race_leave_cluster : op.run;
+    } else if (warp) {
+        op.run = behind ? tow_ptx_race_warp : NULL;
+        at = 0;
+    } else if (barrier) {
+        op.run = !behind ? tow_ptx_race_arrive : arrive ? NULL : tow_ptx_race_leave;
+        at = behind ? -1 : red;
+    } else if (!behind && ends_thread(dec)) {
+        op.run = tow_ptx_race_end;
+    } else if (behind && (mask_operand(dec) >= 0 || tow_ptx_has_mod(dec, "sync"))) {
+        op.run = tow_ptx_race_together;
+    }
+    if (!op.run || at >= insn->operand_count) {
+        return 0;
+    }
+    dec->control = false;
+    int error = at < 0 ? 0 : tow_ptx_source(dec, &insn->operands[at], 'w', &op.a);
+    return error ? error : tow_ptx_emit(dec, &op);
+}
+
+/* In front of the instruction that comes, and behind it. What looks at barriers is directly in
+ * front of them; what looks at ends is where branches go. */
+static int decode_look(struct tow_ptx_decoder *dec, bool behind)
+{
+    if (!dec->checks) {
+        return 0;
+    }
+    bool races = dec->checks & TOW_PTX_CHECK_RACE, ends = ends_thread(dec);
+    bool sync = dec->checks & TOW_PTX_CHECK_SYNC && !behind;
+    int error = races && !ends ? decode_race(dec, behind) : 0;
+    error = error == 0 && sync ? decode_check(dec) : error;
+    return error == 0 && races && ends ? decode_race(dec, behind) : error;
+}
+
 /* In front of all others; no branch goes there. */
 static int decode_begin(struct tow_ptx_decoder *dec)
 {
     struct tow_ptx_op op = {.run = tow_ptx_check_begin};
     dec->control = false;
-    return dec->checks & TOW_PTX_CHECK_INIT && dec->func->entry ? tow_ptx_emit(dec, &op) : 0;
+    return dec->checks & (TOW_PTX_CHECK_INIT | TOW_PTX_CHECK_RACE) && dec->func->entry
+               ? tow_ptx_emit(dec, &op)
+               : 0;
 }
 
 static int decode_function(struct tow_ptx_decoder *dec, struct tow_ptx_func *func)
@@ -231,12 +285,13 @@ static int decode_function(struct tow_ptx_decoder *dec, struct tow_ptx_func *fun
         if (dec->insn->dropped) {
             continue;
         }
-        if (dec->checks & TOW_PTX_CHECK_SYNC && (error = decode_check(dec))) {
+        if ((error = decode_look(dec, false))) {
             return error;
         }
         if ((error = decode_instruction(dec)) == -ENOTSUP) {
             error = decode_refused(dec, dec->starts[i]);
         }
+        error = error ? error : decode_look(dec, true);
         if (error) {
             return error;
         }
@@ -248,7 +303,9 @@ static int decode_function(struct tow_ptx_decoder *dec, struct tow_ptx_func *fun
     /* Code may end without ret: in a kernel or function alike that is a return. */
     dec->insn = NULL;
     struct tow_ptx_op end = {.run = func->noreturn ? tow_ptx_fell_off : tow_ptx_ret_op};
-    if ((error = tow_ptx_emit(dec, &end))) {
+    struct tow_ptx_op look = {.run = tow_ptx_race_end};
+    if ((dec->checks & TOW_PTX_CHECK_RACE && func->entry && (error = tow_ptx_emit(dec, &look))) ||
+        (error = tow_ptx_emit(dec, &end))) {
         return error;
     }
     struct tow_ptx_op *code = tow_ptx_keep(dec, dec->op_count * sizeof *code);

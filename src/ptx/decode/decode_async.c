@@ -5,7 +5,6 @@
  * their counts. An mbarrier belongs to a block of a cluster, and a cluster runs on one host thread,
  * so its word needs no atomics. */
 #include "ptx/decode/address.h"
-#include "ptx/machine/check.h"
 
 #include <string.h>
 
@@ -231,7 +230,7 @@ static int decode_mbarrier(struct tow_ptx_decoder *dec)
     if (error || (error = tow_ptx_address(dec, address, &space, &op.a, &kind, &op.imm))) {
         return error;
     }
-    if (!(form->at = tow_ptx_at_for(dec, space, kind))) {
+    if (!(form->at = tow_ptx_at_for(dec, space, kind, MANNER_ORDERED))) {
         return tow_ptx_bad(dec, "an address in this state space must be a 64-bit register");
     }
     return tow_ptx_emit(dec, &op);
@@ -299,7 +298,8 @@ OP(copy_async_look)
     FOR_LANES(l, w->exec)
     {
         tow_ptx_look_lane(w, o, l, from[l] + (uint64_t)form->from_offset,
-                          limit[l] < form->bytes ? limit[l] : form->bytes, LOOK_READ);
+                          limit[l] < form->bytes ? limit[l] : form->bytes, ACCESS_READ,
+                          MANNER_PLAIN);
     }
     return o + 1;
 }
@@ -346,12 +346,12 @@ static int decode_copy(struct tow_ptx_decoder *dec)
                                  &form->from_offset))) {
         return error;
     }
-    form->to = tow_ptx_at_for(dec, to_space, to_kind);
-    form->from = tow_ptx_at_for(dec, from_space, from_kind);
+    form->to = tow_ptx_at_for(dec, to_space, to_kind, MANNER_PLAIN);
+    form->from = tow_ptx_at_for(dec, from_space, from_kind, MANNER_PLAIN);
     if (!form->to || !form->from) {
         return tow_ptx_bad(dec, "a global address must be a 64-bit register");
     }
-    if (dec->checks & TOW_PTX_CHECK_INIT && form->source_bytes != PTX_NO_SLOT) {
+    if (form->from != tow_ptx_at_global && form->source_bytes != PTX_NO_SLOT) {
         struct tow_ptx_op look = {.run = copy_async_look, .ext = form};
         form->from = tow_ptx_at_global;
         if ((error = tow_ptx_emit(dec, &look))) {
@@ -368,7 +368,7 @@ struct bulk_form {
     uint32_t to, from, size, barrier, mask; /* rows; PTX_NO_SLOT without */
     char to_kind, from_kind, barrier_kind;
     int64_t to_offset, from_offset, barrier_offset;
-    tow_ptx_lane_fn *to_at, *from_at;
+    tow_ptx_lane_fn *to_at, *from_at, *barrier_at;
     char reduce; /* 0, or + m M & | ^ i d */
     enum tow_ptx_type type;
 };
@@ -479,7 +479,7 @@ static bool bulk_one(struct tow_ptx_warp *w, const struct tow_ptx_op *o,
         memmove(at, from, bytes);
     }
     if (form->barrier != PTX_NO_SLOT) {
-        uint64_t *word = (uint64_t *)tow_ptx_at_lane(w, o, lane, barrier, 8, ACCESS_WRITE);
+        uint64_t *word = (uint64_t *)form->barrier_at(w, o, lane, barrier, 8, ACCESS_WRITE);
         if (!word) {
             return false;
         }
@@ -614,8 +614,9 @@ static int decode_bulk(struct tow_ptx_decoder *dec)
             }
         }
     }
-    form->to_at = tow_ptx_lane_for(dec, form->reduce != 0);
-    form->from_at = tow_ptx_lane_for(dec, false);
+    form->to_at = tow_ptx_lane_for(dec, form->reduce ? MANNER_ATOMIC : MANNER_PLAIN);
+    form->from_at = tow_ptx_lane_for(dec, MANNER_PLAIN);
+    form->barrier_at = tow_ptx_lane_for(dec, MANNER_ORDERED);
     struct tow_ptx_op op = {.run = decode_async_bulk, .ext = form};
     return tow_ptx_emit(dec, &op);
 }
@@ -653,7 +654,7 @@ static int decode_cp(struct tow_ptx_decoder *dec)
             (error = tow_ptx_address(dec, &insn->operands[0], &space, &op.a, &kind, &op.imm))) {
             return error;
         }
-        if (!(form->at = tow_ptx_at_for(dec, space, kind))) {
+        if (!(form->at = tow_ptx_at_for(dec, space, kind, MANNER_ORDERED))) {
             return tow_ptx_bad(dec, "an address in this state space must be a 64-bit register");
         }
         return tow_ptx_emit(dec, &op);
@@ -755,7 +756,8 @@ int tow_ptx_decode_remote(struct tow_ptx_decoder *dec)
                                  &form->bulk.barrier_kind, &form->bulk.barrier_offset))) {
         return error;
     }
-    form->bulk.to_at = tow_ptx_lane_for(dec, form->bulk.reduce != 0);
+    form->bulk.barrier_at = tow_ptx_lane_for(dec, MANNER_ORDERED);
+    form->bulk.to_at = tow_ptx_lane_for(dec, form->bulk.reduce ? MANNER_ATOMIC : MANNER_PLAIN);
     struct tow_ptx_op op = {.run = decode_async_remote, .ext = form};
     return tow_ptx_emit(dec, &op);
 }
@@ -855,7 +857,8 @@ static int decode_cancel(struct tow_ptx_decoder *dec)
     op.imm = tow_ptx_has_mod(dec, "multicast::cluster::all");
     form->mask = PTX_NO_SLOT;
     form->to_space = tow_ptx_has_mod(dec, "shared::cta") ? SP_SHARED : SP_NONE;
-    form->to_at = tow_ptx_lane_for(dec, false);
+    form->to_at = tow_ptx_lane_for(dec, MANNER_PLAIN);
+    form->barrier_at = tow_ptx_lane_for(dec, MANNER_ORDERED);
     enum tow_ptx_statespace barrier = form->to_space;
     int error = tow_ptx_want_operands(dec, 2, 2);
     if (error ||

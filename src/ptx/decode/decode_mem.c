@@ -628,6 +628,47 @@ static tow_ptx_fn *access_run(const struct tow_ptx_access_form *form, bool store
     return store ? stores[log][form->wide] : loads[log][form->is_signed][form->wide];
 }
 
+/* Where races are looked for: two threads may write the same. */
+OP(store_look)
+{
+    const struct tow_ptx_access_form *form = o->ext;
+    uint8_t values[LANES][RACE_BYTES];
+    if (!form->at(w, o, form->bytes, ACCESS_WRITE)) {
+        return HALT;
+    }
+    for (unsigned i = 0; i < form->count; i++) {
+        const uint8_t *row = tow_ptx_row(w, form->refs[i]);
+        FOR_LANES(l, w->exec)
+        {
+            uint8_t *value = values[l] + i * form->element;
+            if (form->element == 16) {
+                memcpy(value, row + l * 8, 8);
+                memcpy(value + 8, row + (LANES + l) * 8, 8);
+            } else {
+                memcpy(value, row + l * (form->wide ? 8 : 4), form->element);
+            }
+        }
+    }
+    tow_ptx_race_rows(w, o, w->exec, form->bytes, LOOK_WRITE, MANNER_PLAIN, values);
+    return o + 1;
+}
+
+/* In front of the store `op`. */
+static int emit_store_look(struct tow_ptx_decoder *dec, const struct tow_ptx_op *op,
+                           enum tow_ptx_statespace space, char kind)
+{
+    struct tow_ptx_access_form *form = tow_ptx_keep(dec, sizeof *form);
+    struct tow_ptx_op look = *op;
+    if (!form) {
+        return tow_ptx_dec_no_memory(dec);
+    }
+    *form = *(const struct tow_ptx_access_form *)op->ext;
+    form->at = tow_ptx_plain_at_for(space, kind);
+    look.ext = form;
+    look.run = store_look;
+    return tow_ptx_emit(dec, &look);
+}
+
 static int decode_access(struct tow_ptx_decoder *dec, bool store)
 {
     const struct tow_ptx_insn *insn = dec->insn;
@@ -655,7 +696,12 @@ static int decode_access(struct tow_ptx_decoder *dec, bool store)
     if ((error = tow_ptx_address(dec, address, &words.space, &op.a, &kind, &op.imm))) {
         return error;
     }
-    form->at = tow_ptx_at_for(dec, words.space, kind);
+    bool looked = store && !words.strong && dec->checks & TOW_PTX_CHECK_RACE;
+    form->at = tow_ptx_at_for(dec, words.space, kind,
+                              words.ordered  ? MANNER_ORDERED
+                              : words.strong ? MANNER_STRONG
+                              : looked       ? MANNER_TOLD
+                                             : MANNER_PLAIN);
     if (!form->at) {
         return tow_ptx_bad(dec, "an address in this state space must be a 64-bit register");
     }
@@ -665,7 +711,9 @@ static int decode_access(struct tow_ptx_decoder *dec, bool store)
     form->line = tow_ptx_line_for(form->at);
     op.run = access_run(form, store, words.strong, words.space, kind);
     op.d = form->refs[0];
-    return tow_ptx_emit(dec, &op);
+    return looked && (error = emit_store_look(dec, &op, words.space, kind))
+               ? error
+               : tow_ptx_emit(dec, &op);
 }
 
 static int decode_ld(struct tow_ptx_decoder *dec)
@@ -823,8 +871,9 @@ OP(yield_op)
 
 static int decode_fence(struct tow_ptx_decoder *dec)
 {
-    struct tow_ptx_op op = {.run = decode_mem_fence};
-    return tow_ptx_emit(dec, &op);
+    struct tow_ptx_op op = {.run = decode_mem_fence}, look = {.run = tow_ptx_race_fence};
+    int error = dec->checks & TOW_PTX_CHECK_RACE ? tow_ptx_emit(dec, &look) : 0;
+    return error ? error : tow_ptx_emit(dec, &op);
 }
 static int decode_nothing(struct tow_ptx_decoder *dec)
 {

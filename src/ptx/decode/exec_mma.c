@@ -3,7 +3,6 @@
  * here are their words, their operands and their memory. */
 #include "ptx/decode/decode.h"
 #include "ptx/decode/address.h"
-#include "ptx/machine/check.h"
 #include "ptx/num/mma.h"
 #include "ptx/num/num.h"
 
@@ -441,7 +440,8 @@ static const struct tow_ptx_op *look_fragment(struct tow_ptx_warp *w, const stru
             form->stride == PTX_NO_SLOT ? minor : ((uint32_t *)tow_ptx_row(w, form->stride))[l];
         for (unsigned e = 0; e < form->fragment.elements; e += step) {
             uint64_t at = lane_address(w, o, form, l) + element_offset(form, stride, l, e) / 8;
-            tow_ptx_look_lane(w, o, l, at, form->bits / 8, store ? LOOK_WRITE : LOOK_READ);
+            tow_ptx_look_lane(w, o, l, at, form->bits / 8, store ? ACCESS_WRITE : ACCESS_READ,
+                              MANNER_PLAIN);
         }
     }
     return move_fragment(w, o, store);
@@ -502,7 +502,7 @@ static int decode_wmma_access(struct tow_ptx_decoder *dec, bool store)
         return error;
     }
     struct tow_ptx_op op = {.run = store ? run_wmma_store : run_wmma_load, .ext = form};
-    if (dec->checks & TOW_PTX_CHECK_INIT) {
+    if (dec->checks & (TOW_PTX_CHECK_INIT | TOW_PTX_CHECK_RACE)) {
         op.run = store ? look_wmma_store : look_wmma_load;
     }
     char kind;
@@ -658,7 +658,7 @@ static int decode_matrix_access(struct tow_ptx_decoder *dec, bool store)
                                    form->layout.registers, 'w', &form->refs))) {
         return error;
     }
-    form->at = tow_ptx_at_for(dec, space, kind);
+    form->at = tow_ptx_at_for(dec, space, kind, MANNER_PLAIN);
     if (!form->at) {
         return tow_ptx_bad(dec, "the address needs a 64-bit register");
     }

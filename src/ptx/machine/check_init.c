@@ -56,14 +56,11 @@ static bool look_at(const struct known *known, uint64_t bytes, enum tow_ptx_look
     return wrong;
 }
 
-void tow_ptx_look_rows(struct tow_ptx_warp *w, const struct tow_ptx_op *o, uint32_t lanes,
-                       uint64_t bytes, enum tow_ptx_look look)
+static void init_rows(struct tow_ptx_warp *w, const struct tow_ptx_op *o, uint32_t lanes,
+                      uint64_t bytes, enum tow_ptx_look look)
 {
     uint32_t wrong = 0;
     struct known first = {.bits = NULL};
-    if (!tow_ptx_checks_init(w)) {
-        return;
-    }
     FOR_LANES(l, lanes)
     {
         struct known known = known_at(w, w->ptr[l]);
@@ -78,69 +75,83 @@ void tow_ptx_look_rows(struct tow_ptx_warp *w, const struct tow_ptx_op *o, uint3
     }
 }
 
+void tow_ptx_look_rows(struct tow_ptx_warp *w, const struct tow_ptx_op *o, uint32_t lanes,
+                       uint64_t bytes, enum tow_ptx_access access, enum tow_ptx_manner manner)
+{
+    enum tow_ptx_look look = manner >= MANNER_ATOMIC ? LOOK_UPDATE
+                             : access == ACCESS_READ ? LOOK_READ
+                                                     : LOOK_WRITE;
+    if (tow_ptx_checks_init(w)) {
+        init_rows(w, o, lanes, bytes, look);
+    }
+    tow_ptx_race_rows(w, o, lanes, bytes, look, manner, NULL);
+}
+
 void tow_ptx_look_lane(struct tow_ptx_warp *w, const struct tow_ptx_op *o, unsigned lane,
-                       uint64_t address, uint64_t bytes, enum tow_ptx_look look)
+                       uint64_t address, uint64_t bytes, enum tow_ptx_access access,
+                       enum tow_ptx_manner manner)
 {
     uint64_t room;
-    uint8_t *memory = tow_ptx_checks_init(w) ? tow_ptx_probe(w, lane, address, &room) : NULL;
+    uint8_t *memory = w->launch->found ? tow_ptx_probe(w, lane, address, &room) : NULL;
     if (memory && room >= bytes) {
         w->ptr[lane] = memory;
-        tow_ptx_look_rows(w, o, 1u << lane, bytes, look);
+        tow_ptx_look_rows(w, o, 1u << lane, bytes, access, manner);
     }
 }
 
 /* ---- in the place of functions that find memory ---- */
 
-#define LOOKING(name)                                                                              \
-    static bool looking_##name(struct tow_ptx_warp *w, const struct tow_ptx_op *o, uint32_t bytes, \
-                               enum tow_ptx_access access)                                         \
-    {                                                                                              \
-        if (!tow_ptx_at_##name(w, o, bytes, access)) {                                             \
-            return false;                                                                          \
-        }                                                                                          \
-        tow_ptx_look_rows(w, o, w->exec, bytes, access == ACCESS_READ ? LOOK_READ : LOOK_WRITE);   \
-        return true;                                                                               \
-    }                                                                                              \
-    static bool updating_##name(struct tow_ptx_warp *w, const struct tow_ptx_op *o,                \
+#define LOOKING_SO(name, manner)                                                                   \
+    static bool name##_##manner(struct tow_ptx_warp *w, const struct tow_ptx_op *o,                \
                                 uint32_t bytes, enum tow_ptx_access access)                        \
     {                                                                                              \
         if (!tow_ptx_at_##name(w, o, bytes, access)) {                                             \
             return false;                                                                          \
         }                                                                                          \
-        tow_ptx_look_rows(w, o, w->exec, bytes, LOOK_UPDATE);                                      \
+        tow_ptx_look_rows(w, o, w->exec, bytes, access, manner);                                   \
         return true;                                                                               \
     }
+#define LOOKING(name)                                                                              \
+    LOOKING_SO(name, MANNER_PLAIN)                                                                 \
+    LOOKING_SO(name, MANNER_TOLD)                                                                  \
+    LOOKING_SO(name, MANNER_STRONG)                                                                \
+    LOOKING_SO(name, MANNER_ORDERED)                                                               \
+    LOOKING_SO(name, MANNER_ATOMIC)                                                                \
+    LOOKING_SO(name, MANNER_ATOMIC_ORDERED)                                                        \
+    static tow_ptx_at_fn *const looking_##name[] = {                                               \
+        name##_MANNER_PLAIN,   name##_MANNER_TOLD,   name##_MANNER_STRONG,                         \
+        name##_MANNER_ORDERED, name##_MANNER_ATOMIC, name##_MANNER_ATOMIC_ORDERED};
 LOOKING(global)
 LOOKING(generic)
 LOOKING(shared32)
 LOOKING(shared64)
 
-tow_ptx_at_fn *tow_ptx_looking_at(tow_ptx_at_fn *at, bool updates)
+tow_ptx_at_fn *tow_ptx_looking_at(tow_ptx_at_fn *at, enum tow_ptx_manner manner)
 {
-    return at == tow_ptx_at_global     ? (updates ? updating_global : looking_global)
-           : at == tow_ptx_at_generic  ? (updates ? updating_generic : looking_generic)
-           : at == tow_ptx_at_shared32 ? (updates ? updating_shared32 : looking_shared32)
-           : at == tow_ptx_at_shared64 ? (updates ? updating_shared64 : looking_shared64)
+    return at == tow_ptx_at_global     ? looking_global[manner]
+           : at == tow_ptx_at_generic  ? looking_generic[manner]
+           : at == tow_ptx_at_shared32 ? looking_shared32[manner]
+           : at == tow_ptx_at_shared64 ? looking_shared64[manner]
                                        : at;
 }
 
-static uint8_t *looking_lane(struct tow_ptx_warp *w, const struct tow_ptx_op *o, unsigned lane,
-                             uint64_t address, uint64_t bytes, enum tow_ptx_access access)
-{
-    tow_ptx_look_lane(w, o, lane, address, bytes, access == ACCESS_READ ? LOOK_READ : LOOK_WRITE);
-    return tow_ptx_at_lane(w, o, lane, address, bytes, access);
-}
+#define LOOKING_LANE(manner)                                                                       \
+    static uint8_t *lane_##manner(struct tow_ptx_warp *w, const struct tow_ptx_op *o,              \
+                                  unsigned lane, uint64_t address, uint64_t bytes,                 \
+                                  enum tow_ptx_access access)                                      \
+    {                                                                                              \
+        tow_ptx_look_lane(w, o, lane, address, bytes, access, manner);                             \
+        return tow_ptx_at_lane(w, o, lane, address, bytes, access);                                \
+    }
+LOOKING_LANE(MANNER_PLAIN)
+LOOKING_LANE(MANNER_ORDERED)
+LOOKING_LANE(MANNER_ATOMIC)
 
-static uint8_t *updating_lane(struct tow_ptx_warp *w, const struct tow_ptx_op *o, unsigned lane,
-                              uint64_t address, uint64_t bytes, enum tow_ptx_access access)
+tow_ptx_lane_fn *tow_ptx_looking_lane(enum tow_ptx_manner manner)
 {
-    tow_ptx_look_lane(w, o, lane, address, bytes, LOOK_UPDATE);
-    return tow_ptx_at_lane(w, o, lane, address, bytes, access);
-}
-
-tow_ptx_lane_fn *tow_ptx_looking_lane(bool updates)
-{
-    return updates ? updating_lane : looking_lane;
+    return manner == MANNER_ATOMIC    ? lane_MANNER_ATOMIC
+           : manner == MANNER_ORDERED ? lane_MANNER_ORDERED
+                                      : lane_MANNER_PLAIN;
 }
 
 /* ---- shared memory is nobody's when a block begins ---- */
@@ -161,7 +172,13 @@ const struct tow_ptx_op *tow_ptx_check_begin(struct tow_ptx_warp *w, const struc
 {
     struct tow_ptx_block *block = w->block;
     uint32_t words = (uint32_t)TOW_BITS_WORDS(block->shared_bytes);
-    if (!tow_ptx_checks_init(w) || !is_first(w, o)) {
+    if (!w->launch->found || !is_first(w, o)) {
+        return o + 1;
+    }
+    if (w->launch->checks & TOW_PTX_CHECK_RACE) {
+        tow_ptx_races_begin(block);
+    }
+    if (!tow_ptx_checks_init(w)) {
         return o + 1;
     }
     if (block->written_words < words) {

@@ -14,6 +14,7 @@
 
 #include "base/clock.h"
 #include "base/mutex.h"
+#include "ptx/machine/check.h"
 #include "ptx/machine/machine.h"
 #include "ptx/machine/pool.h"
 
@@ -180,6 +181,56 @@ void tow_ptx_tell_access(struct tow_ptx_warp *w, const struct tow_ptx_op *o,
     fault_tell(w->runner->job, &fault);
 }
 
+/* Whose code it is; NULL: nobody's. */
+static const struct tow_ptx_func *func_at(const struct tow_ptx_module *module,
+                                          const struct tow_ptx_op *o)
+{
+    for (uint32_t i = 0; i < module->func_count; i++) {
+        const struct tow_ptx_func *func = module->funcs[i];
+        if (func && func->code && o >= func->code && o < func->code + func->op_count) {
+            return func;
+        }
+    }
+    return NULL;
+}
+
+void tow_ptx_tell_race(struct tow_ptx_warp *w, const struct tow_ptx_op *o, unsigned lane,
+                       uint64_t address, const struct tow_ptx_deed_of *deed,
+                       const struct tow_ptx_op *at, uint32_t other, enum tow_ptx_deed other_deed)
+{
+    struct tow_ptx_fault fault = fault_of(w, TOW_PTX_FAULT_RACE, address, deed), there = fault;
+    if (atomic_load(&w->runner->job->deadline)) {
+        return; /* threads that ended by their mistake come to no barrier */
+    }
+    const uint32_t *rows = (const uint32_t *)w->block->warps[other / LANES].sregs;
+    fault_fill(w, o, lane, &fault);
+    there.line = at->line;
+    there.deed = other_deed;
+    for (unsigned i = 0; i < 3; i++) {
+        there.thread[i] = rows[i * LANES + other % LANES];
+    }
+    const struct tow_ptx_func *func = func_at(w->launch->instance->module, at);
+    if (func) {
+        fault_source(&there, func);
+    }
+    bool turned = there.line < fault.line;
+    const struct tow_ptx_fault *low = turned ? &there : &fault, *high = turned ? &fault : &there;
+    struct tow_ptx_fault told = fault;
+    told.function = low->function;
+    told.file = low->file;
+    told.file_line = low->file_line;
+    told.line = low->line;
+    told.deed = low->deed;
+    memcpy(told.thread, low->thread, sizeof told.thread);
+    told.other = (struct tow_ptx_other){.function = high->function,
+                                        .file = high->file,
+                                        .file_line = high->file_line,
+                                        .line = high->line,
+                                        .deed = high->deed};
+    memcpy(told.other.thread, high->thread, sizeof told.other.thread);
+    fault_tell(w->runner->job, &told);
+}
+
 void tow_ptx_tell(struct tow_ptx_warp *w, const struct tow_ptx_op *o, enum tow_ptx_fault_kind kind,
                   unsigned lane, const char *format, ...)
 {
@@ -221,9 +272,11 @@ static void block_memory_free(struct tow_ptx_block *block)
     free(block->warps);
     free(block->shared);
     free(block->written);
+    tow_ptx_races_free(block->races);
     block->warps = NULL;
     block->shared = NULL;
     block->written = NULL;
+    block->races = NULL;
 }
 
 static void slot_free(struct tow_ptx_slot *slot)
@@ -782,7 +835,7 @@ static void job_work(void *user)
 int tow_ptx_run(const struct tow_ptx_launch *launch, unsigned threads,
                 struct tow_ptx_fault *ret_fault)
 {
-    struct tow_ptx_fault fault = {0};
+    struct tow_ptx_fault fault; /* filled by whoever fails first */
     struct tow_ptx_job job = {.launch = launch, .fault = &fault};
     const struct tow_ptx_kernel *kernel = launch->kernel;
     uint64_t block_threads = (uint64_t)launch->block[0] * launch->block[1];

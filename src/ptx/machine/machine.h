@@ -184,6 +184,7 @@ struct tow_ptx_block {
     bool done;
     tow_bits *written; /* owned: of shared memory, where that is checked; see check_init.c */
     uint32_t written_words;
+    struct tow_ptx_races *races; /* owned: the same; see check_race.c */
     uint8_t sregs[(BROW_COUNT + PARAM_ROWS_MAX) * 128] __attribute__((aligned(128)));
 };
 
@@ -314,6 +315,10 @@ void tow_ptx_tell_access(struct tow_ptx_warp *w, const struct tow_ptx_op *o,
                          const struct tow_ptx_deed_of *deed);
 void tow_ptx_tell(struct tow_ptx_warp *w, const struct tow_ptx_op *o, enum tow_ptx_fault_kind kind,
                   unsigned lane, const char *format, ...) __attribute__((format(printf, 5, 6)));
+/* The same of a race, with what thread `other` of the block did at `at`. */
+void tow_ptx_tell_race(struct tow_ptx_warp *w, const struct tow_ptx_op *o, unsigned lane,
+                       uint64_t address, const struct tow_ptx_deed_of *deed,
+                       const struct tow_ptx_op *at, uint32_t other, enum tow_ptx_deed other_deed);
 /* Ends the lanes of `wrong`; their group begins the instruction again. */
 void tow_ptx_end_wrong(struct tow_ptx_warp *w);
 /* Whether a checked launch with a fault has had the time that it is given. */

@@ -56,7 +56,8 @@ int tow_soft_check_open(const char *order, char *why, size_t why_size)
         unsigned bit;
     } tools[] = {{"memcheck", TOW_PTX_CHECK_MEMORY},
                  {"synccheck", TOW_PTX_CHECK_SYNC},
-                 {"initcheck", TOW_PTX_CHECK_INIT}};
+                 {"initcheck", TOW_PTX_CHECK_INIT},
+                 {"racecheck", TOW_PTX_CHECK_RACE}};
     unsigned checks = 0;
     const char *path = order;
     while (*path != '\0' && *path != ':') {
@@ -290,7 +291,8 @@ static bool line_end(struct tow_json *json, struct tow_buf *out)
 static bool only_told(enum tow_ptx_fault_kind kind)
 {
     return kind == TOW_PTX_FAULT_DIVERGED || kind == TOW_PTX_FAULT_MASK_CALLER ||
-           kind == TOW_PTX_FAULT_MASK_OTHER || kind == TOW_PTX_FAULT_UNWRITTEN;
+           kind == TOW_PTX_FAULT_MASK_OTHER || kind == TOW_PTX_FAULT_UNWRITTEN ||
+           kind == TOW_PTX_FAULT_RACE;
 }
 
 static uint64_t fault_order(const uint32_t at[3])
@@ -311,7 +313,8 @@ void tow_soft_check_found(void *findings, const struct tow_ptx_fault *fault)
     for (unsigned i = 0; i < all->count; i++) {
         struct tow_soft_finding *one = &all->list[i];
         if (one->fault.kind == fault->kind && one->fault.line == fault->line &&
-            one->fault.function == fault->function && one->fault.place == fault->place) {
+            one->fault.function == fault->function && one->fault.place == fault->place &&
+            one->fault.other.line == fault->other.line) {
             one->threads += 1 + fault->more;
             if (fault_before(fault, &one->fault)) {
                 one->fault = *fault;
@@ -385,6 +388,8 @@ static const char *kind_of(const struct tow_ptx_fault *fault, const struct near 
         return "mask-mismatch";
     case TOW_PTX_FAULT_UNWRITTEN:
         return "uninitialized";
+    case TOW_PTX_FAULT_RACE:
+        return "race";
     case TOW_PTX_FAULT_NONE:
     case TOW_PTX_FAULT_STOPPED:
     case TOW_PTX_FAULT_MEMORY:
@@ -396,7 +401,10 @@ static const char *kind_of(const struct tow_ptx_fault *fault, const struct near 
 static const char *tool_of(enum tow_ptx_fault_kind kind)
 {
     bool sync = only_told(kind) || kind == TOW_PTX_FAULT_DEADLOCK;
-    return kind == TOW_PTX_FAULT_UNWRITTEN ? "initcheck" : sync ? "synccheck" : "memcheck";
+    return kind == TOW_PTX_FAULT_UNWRITTEN ? "initcheck"
+           : kind == TOW_PTX_FAULT_RACE    ? "racecheck"
+           : sync                          ? "synccheck"
+                                           : "memcheck";
 }
 
 /* Whether it was told of an earlier launch; from now on it was. */
@@ -404,9 +412,9 @@ static bool told_before(const struct tow_ptx_fault *fault)
 {
     char text[2 * NAME_MAX_ + 64];
     uint8_t digest[TOW_SHA256_SIZE];
-    int n = snprintf(text, sizeof text, "%d %d %u %.*s %.*s", (int)fault->kind, (int)fault->place,
-                     fault->line, NAME_MAX_, fault->kernel, NAME_MAX_,
-                     fault->function != NULL ? fault->function : "");
+    int n = snprintf(text, sizeof text, "%d %d %u %u %.*s %.*s", (int)fault->kind,
+                     (int)fault->place, fault->line, fault->other.line, NAME_MAX_, fault->kernel,
+                     NAME_MAX_, fault->function != NULL ? fault->function : "");
     tow_sha256_of(text, (size_t)n, digest);
     for (unsigned i = 0; i < check.told_count; i++) {
         if (memcmp(check.told[i], digest, sizeof digest) == 0) {
@@ -419,9 +427,32 @@ static bool told_before(const struct tow_ptx_fault *fault)
     return false;
 }
 
+static const char *const deeds[] = {"", "read", "write"};
+
+static void put_other(struct tow_json *json, const struct tow_ptx_fault *fault, int names)
+{
+    const struct tow_ptx_other *other = &fault->other;
+    if (fault->kind != TOW_PTX_FAULT_RACE) {
+        return;
+    }
+    unsigned low = fault->file_line < other->file_line ? fault->file_line : other->file_line;
+    unsigned high = fault->file_line < other->file_line ? other->file_line : fault->file_line;
+    tow_json_array(json, "lines");
+    tow_json_u64(json, NULL, low);
+    tow_json_u64(json, NULL, high);
+    tow_json_end(json);
+    tow_json_object(json, "other");
+    tow_json_str(json, "access", deeds[other->deed]);
+    put_name(json, "function", other->function, names);
+    put_name(json, "file", other->file, names);
+    tow_json_u64(json, "line", other->file_line);
+    tow_json_u64(json, "ptx_line", other->line);
+    put_three(json, "thread", other->thread);
+    tow_json_end(json);
+}
+
 static bool tell_finding(const struct tow_soft_finding *finding, int names)
 {
-    static const char *const deeds[] = {"", "read", "write"};
     static const char *const places[] = {"", "global", "shared", "local"};
     const struct tow_ptx_fault *fault = &finding->fault;
     bool global = fault->place == TOW_PTX_PLACE_GLOBAL;
@@ -445,6 +476,7 @@ static bool tell_finding(const struct tow_soft_finding *finding, int names)
     put_three(&json, "block", fault->block);
     put_three(&json, "thread", fault->thread);
     tow_json_u64(&json, "threads", finding->threads);
+    put_other(&json, fault, names);
     tow_json_str(&json, "message", fault->message);
     put_near(&json, &near);
     return line_end(&json, &out);
