@@ -28,7 +28,7 @@ TOWLINED = BUILD / "bin" / "towlined"
 LIBCUDA = BUILD / "lib" / "libcuda.so.1"
 PROGRAMS = ROOT / "tests" / "system" / "programs"
 LONG = "TOW_TESTS_LONG" in os.environ  # make check-long: tests that go on for some time do so for longer
-WHOLE = LONG or "TOW_TESTS_WHOLE" in os.environ  # `make test` of .ci/run: nothing is drawn
+WHOLE = LONG or "TOW_TESTS_WHOLE" in os.environ  # `make test` of .ci/run: more is drawn, nothing is left out
 SLOW = 1 if TREE == "plain" else 5  # how much longer sanitized code may take
 
 # In these tests unix:// is the plain socket and shm:// shared memory; the client's own choice is tested by name.
@@ -100,11 +100,13 @@ def commit_seed():
 
 
 def drawn(things, count, what=""):
-    """So many of things that are alike, other ones for each commit, and for each `what`; all of them where WHOLE says so."""
+    """So many of things that are alike, other ones for each commit, and for each `what`; three times as many where WHOLE says so, and
+    all of them where LONG does."""
     import hashlib  # here alone: few tests draw
 
-    if WHOLE:
+    if LONG:
         return list(things)
+    count *= 3 if WHOLE else 1
     seed = f"{commit_seed()} {what}".strip()
     first = sorted(things, key=lambda thing: hashlib.sha256(f"{seed} {thing}".encode()).digest())
     return [thing for thing in things if thing in first[:count]]
