@@ -96,6 +96,22 @@ static void threads_that_leave_a_loop_meet_behind_it(void **state)
     machine_unload(&m);
 }
 
+static void results_under_a_guard_leave_other_lanes_as_they_are(void **state)
+{
+    (void)state;
+    uint32_t *out = run("",
+                        "mov.u32 %r1, %tid.x; setp.lt.u32 %p1, %r1, 5;\n"
+                        "cvt.rn.f64.u32 %d1, %r1; @%p1 add.f64 %d1, %d1, 0d4024000000000000;\n"
+                        "cvt.rn.f32.u32 %r2, %r1; @%p1 div.rn.f32 %r2, %r2, 0f3F000000;\n"
+                        "cvt.rzi.u32.f64 %r0, %d1; cvt.rzi.u32.f32 %r3, %r2;\n"
+                        "@!%p1 mul.lo.u32 %r3, %r3, 3; mad.lo.u32 %r0, %r3, 1000, %r0;",
+                        1, 32);
+    for (unsigned i = 0; i < 32; i++) {
+        assert_int_equal(out[i], i < 5 ? i + 10 + 2 * i * 1000 : i + 3 * i * 1000);
+    }
+    machine_unload(&m);
+}
+
 static void brx_picks_by_table(void **state)
 {
     (void)state;
@@ -854,6 +870,7 @@ int main(void)
         cmocka_unit_test(branches_diverge_and_join),
         cmocka_unit_test(loops_end_each_thread_in_its_turn),
         cmocka_unit_test(threads_that_leave_a_loop_meet_behind_it),
+        cmocka_unit_test(results_under_a_guard_leave_other_lanes_as_they_are),
         cmocka_unit_test(brx_picks_by_table),
         cmocka_unit_test(direct_calls_pass_parameters),
         cmocka_unit_test(structs_pass_by_value),
