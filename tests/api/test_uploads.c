@@ -3,6 +3,7 @@
 #include "api.h"
 
 #include <pthread.h>
+#include <signal.h>
 #include <stdatomic.h>
 #include <time.h>
 
@@ -138,6 +139,85 @@ static void an_upload_has_what_a_host_function_wrote_before(struct api *api)
     free(back);
 }
 
+static void open_gate_later(union sigval value)
+{
+    sem_post(value.sival_ptr);
+}
+
+static void write_behind_gate(void *user)
+{
+    sem_wait(&api_gate);
+    write_late(user);
+}
+
+/* After 50 ms: the thread that called waits in a copy. */
+static void gate_opens_soon(timer_t *ret_timer)
+{
+    struct sigevent event = {.sigev_notify = SIGEV_THREAD,
+                             .sigev_notify_function = open_gate_later,
+                             .sigev_value.sival_ptr = &api_gate};
+    const struct itimerspec soon = {.it_value.tv_nsec = 50000000};
+    OK(timer_create(CLOCK_MONOTONIC, &event, ret_timer));
+    OK(timer_settime(*ret_timer, 0, &soon, NULL));
+}
+
+static CUgraphExec graph_of(void (*function)(void *), void *user)
+{
+    CUDA_HOST_NODE_PARAMS what = {.fn = function, .userData = user};
+    CUgraph graph;
+    CUgraphNode node;
+    CUgraphExec exec;
+    OK(cuGraphCreate(&graph, 0));
+    OK(cuGraphAddHostNode(&node, graph, NULL, 0, &what));
+    OK(cuGraphInstantiate(&exec, graph, 0));
+    OK(cuGraphDestroy(graph));
+    return exec;
+}
+
+/* The function is of a stream or of a graph, and has not begun when the copy is asked for. */
+static void an_upload_waits_its_turn_behind_a_host_function(struct api *api)
+{
+    static const size_t sizes[] = {4096, 65536, 4 * MIB};
+    struct late late = {0};
+    unsigned char *back = malloc(4 * MIB);
+    CUdeviceptr device;
+    CUstream own;
+    (void)api;
+    OK(cuMemHostAlloc((void **)&late.bytes, 4 * MIB, 0));
+    OK(cuMemAlloc(&device, 4 * MIB));
+    OK(cuStreamCreate(&own, CU_STREAM_NON_BLOCKING));
+    OK(sem_init(&api_gate, 0, 0));
+    CUgraphExec exec = graph_of(write_behind_gate, &late);
+    for (unsigned i = 0; i < 4 * sizeof sizes / sizeof sizes[0]; i++) {
+        bool graph = i & 1, synchronous = i & 2;
+        CUstream stream = synchronous ? NULL : own;
+        timer_t timer;
+        late.size = sizes[i / 4];
+        late.seed = (int)i;
+        memset(late.bytes, 0xee, late.size);
+        if (graph) {
+            OK(cuGraphLaunch(exec, stream));
+        } else {
+            OK(cuLaunchHostFunc(stream, write_behind_gate, &late));
+        }
+        gate_opens_soon(&timer);
+        if (synchronous) {
+            OK(cuMemcpyHtoD(device, late.bytes, late.size));
+        } else {
+            OK(cuMemcpyHtoDAsync(device, late.bytes, late.size, stream));
+        }
+        OK(cuStreamSynchronize(stream));
+        OK(cuMemcpyDtoH(back, device, late.size));
+        EQUAL(wrong_bytes(back, late.size, (int)i), 0);
+        OK(timer_delete(timer));
+    }
+    OK(cuGraphExecDestroy(exec));
+    OK(cuStreamDestroy(own));
+    OK(cuMemFree(device));
+    OK(cuMemFreeHost(late.bytes));
+    free(back);
+}
+
 /* A context ends with copies under way, and the next one starts afresh. */
 static void contexts_come_and_go_with_their_copies(struct api *api)
 {
@@ -256,6 +336,7 @@ int main(void)
     every_size_arrives_whole(&api);
     uploads_to_a_stream_that_stands_still_do_not_wait(&api);
     an_upload_has_what_a_host_function_wrote_before(&api);
+    an_upload_waits_its_turn_behind_a_host_function(&api);
     contexts_come_and_go_with_their_copies(&api);
     threads_do_not_mix_their_bytes(&api);
     uploads_that_fail_say_so_later(&api);

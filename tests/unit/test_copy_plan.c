@@ -30,8 +30,8 @@ enum {
 
 /* What may be tried and leave the copy to another way. */
 static const enum towc_copy_way leaving[] = {
-    TOW_WAY_PUSH, TOW_WAY_WAIT_SOURCE, TOW_WAY_DEFERRED, TOW_WAY_ASYNC,
-    TOW_WAY_TURN, TOW_WAY_FETCHED,     TOW_WAY_STAGED,
+    TOW_WAY_PUSH,  TOW_WAY_WAIT_SOURCE, TOW_WAY_WAIT_TURN, TOW_WAY_DEFERRED,
+    TOW_WAY_ASYNC, TOW_WAY_TURN,        TOW_WAY_FETCHED,   TOW_WAY_STAGED,
 };
 enum { LEAVING = sizeof leaving / sizeof *leaving };
 
@@ -50,6 +50,11 @@ static bool was(unsigned tried, enum towc_copy_way way)
 }
 
 /* ---- the choice in other words ---- */
+
+static bool waits_for_its_turn(unsigned f, unsigned tried)
+{
+    return (f & WAIT) && (f & FUNCTIONS) && (f & PINNED) && !was(tried, TOW_WAY_WAIT_TURN);
+}
 
 static enum towc_copy_way upload(unsigned f, unsigned tried)
 {
@@ -74,6 +79,9 @@ static enum towc_copy_way flat_up(unsigned f, unsigned tried)
     }
     if (f & MIRRORED) {
         return TOW_WAY_NAMED;
+    }
+    if (waits_for_its_turn(f, tried)) {
+        return TOW_WAY_WAIT_TURN;
     }
     bool behind = !(f & WAIT) && (f & FUNCTIONS) && (f & PINNED);
     if (behind && !was(tried, TOW_WAY_DEFERRED)) {
@@ -143,6 +151,9 @@ static enum towc_copy_way rows(unsigned f, unsigned tried)
     }
     if (later) {
         return TOW_WAY_ASYNC;
+    }
+    if (up && waits_for_its_turn(f, tried)) {
+        return TOW_WAY_WAIT_TURN;
     }
     if (!(f & WAIT) && (f & PINNED) && (f & FUNCTIONS) && !was(tried, TOW_WAY_TURN)) {
         return TOW_WAY_TURN;
@@ -290,7 +301,10 @@ static void known_copies_go_their_way(void **state)
         {UP | PINNED | PARTLY | STAGING, 0, TOW_WAY_STAGED},
         {FLAT | UP | PINNED | FUNCTIONS, 0, TOW_WAY_DEFERRED},
         {UP | PINNED | FUNCTIONS, 0, TOW_WAY_TURN},
-        {FLAT | UP | PINNED | FUNCTIONS | WAIT, 0, TOW_WAY_LINE},
+        {FLAT | UP | PINNED | FUNCTIONS | WAIT, 0, TOW_WAY_WAIT_TURN},
+        {UP | PINNED | FUNCTIONS | WAIT, 0, TOW_WAY_WAIT_TURN},
+        {FLAT | UP | PINNED | FUNCTIONS | WAIT, 1u << TOW_WAY_WAIT_TURN, TOW_WAY_LINE},
+        {FLAT | UP | FUNCTIONS | WAIT, 0, TOW_WAY_LINE},
         {FLAT | UP | EXPECTED | MIRRORED, 0, TOW_WAY_WAIT_SOURCE},
         {UP | EXPECTED | MIRRORED, 0, TOW_WAY_NAMED},
         {FLAT | SEEN | MIRRORS, 0, TOW_WAY_PUSH},

@@ -76,6 +76,8 @@ static bool copy_split(struct towc_copy *copy, CUresult *ret_status)
 
 /* ---- the loop ---- */
 
+static bool await_turn(struct towc_copy *copy, CUresult *ret_status);
+
 /* Who goes a way: with a copy whose source is host memory [1], and with others [0]. */
 static towc_copy_executor *const executors[TOW_WAY_COUNT][2] = {
     [TOW_WAY_PEER] = {towc_peer_go, towc_peer_go},
@@ -87,6 +89,7 @@ static towc_copy_executor *const executors[TOW_WAY_COUNT][2] = {
     [TOW_WAY_SHARED] = {towc_shared_copy, towc_shared_copy},
     [TOW_WAY_WAIT_SOURCE] = {towc_upload_wait_source, towc_upload_wait_source},
     [TOW_WAY_NAMED] = {towc_named_copy, towc_named_copy},
+    [TOW_WAY_WAIT_TURN] = {await_turn, await_turn},
     [TOW_WAY_DEFERRED] = {towc_upload_deferred, towc_upload_deferred},
     [TOW_WAY_ASYNC] = {towc_download_async, towc_download_async},
     [TOW_WAY_TURN] = {towc_named_turn, towc_named_turn},
@@ -104,6 +107,16 @@ static CUresult copy_await(const struct towc_copy *copy)
         towc_stream_finished(copy->stream, towc_context_current(), number);
     }
     return status;
+}
+
+/* The source is read behind this. While something captures no stream may be waited for. */
+static bool await_turn(struct towc_copy *copy, CUresult *ret_status)
+{
+    *ret_status = atomic_load_explicit(&towc_captures, memory_order_relaxed) != 0
+                      ? CUDA_SUCCESS
+                      : copy_await(copy);
+    towc_copy_look_again(copy);
+    return *ret_status != CUDA_SUCCESS;
 }
 
 CUresult towc_copy_run(struct towc_copy *copy)

@@ -55,15 +55,28 @@ static bool look_captures(const struct towc_copy *copy)
 
 /* ---- what time changes ---- */
 
+/* Whether the context may have work that nobody has waited for. */
+static bool has_work(const struct towc_link *link)
+{
+    return atomic_load_explicit(&link->worked, memory_order_relaxed) >
+           atomic_load_explicit(&towc_context_current()->done, memory_order_relaxed);
+}
+
 /* True if the device may have much to do before a copy in a default stream. */
 static bool is_busy(const struct towc_link *link, CUstream stream)
 {
     const struct towc_context *context = towc_context_current();
     uint64_t worked = atomic_load_explicit(&link->worked, memory_order_relaxed);
     return look_any(&link->hostfns.turns) ||
-           (worked > atomic_load_explicit(&context->done, memory_order_relaxed) &&
+           (has_work(link) &&
             (stream == CU_STREAM_PER_THREAD ||
              worked > atomic_load_explicit(&context->default_done, memory_order_relaxed)));
+}
+
+/* Functions of streams are counted; of graphs it is only known that there are some. */
+static bool may_be_written(const struct towc_link *link)
+{
+    return look_any(&link->hostfns.writers) || (look_any(&link->hostfns.graphs) && has_work(link));
 }
 
 /* A synchronous copy of pageable memory has been read when it is sent, and the server lets nothing
@@ -82,7 +95,7 @@ void towc_copy_look_again(struct towc_copy *copy)
     bool up = is_up(copy);
     copy->facts &= ~(unsigned)(TOW_FACT_FUNCTIONS | TOW_FACT_LONG);
     copy->facts |=
-        look_fact(look_any(up ? &hostfns->writers : &hostfns->turns), TOW_FACT_FUNCTIONS) |
+        look_fact(up ? may_be_written(copy->link) : look_any(&hostfns->turns), TOW_FACT_FUNCTIONS) |
         look_fact(up && (copy->facts & TOW_FACT_WAIT) && is_long(copy), TOW_FACT_LONG);
 }
 

@@ -39,6 +39,7 @@ const struct towc_copy_rule towc_copy_rules[] = {
     {TOW_WAY_NAMED, TOW_FACT_SHARED, 0},
 
     /* Page-locked memory is read and written in the stream's order. */
+    {TOW_WAY_WAIT_TURN, UP | PINNED | FUNCTIONS | WAIT, 0},
     {TOW_WAY_DEFERRED, FLAT | UP | PINNED | FUNCTIONS, WAIT},
     {TOW_WAY_ASYNC, DOWN | PINNED | TOW_FACT_ROOM, WAIT},
 

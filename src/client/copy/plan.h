@@ -46,6 +46,7 @@ enum towc_copy_way {
     TOW_WAY_SHARED,      /* the command names the address: it is the same memory */
     TOW_WAY_WAIT_SOURCE, /* step: the source is waited for */
     TOW_WAY_NAMED,       /* the command names the address: the worker's copy takes part */
+    TOW_WAY_WAIT_TURN,   /* step: the stream is waited for, and so are functions before the copy */
     TOW_WAY_DEFERRED,    /* a function of ours sends the bytes in their turn; may decline */
     TOW_WAY_ASYNC,       /* the bytes come with the next synchronisation; may leave some */
     TOW_WAY_TURN,        /* step: host functions get a moment, or the memory is mirrored */
