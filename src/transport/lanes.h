@@ -29,15 +29,15 @@ struct tow_lanes_user {
  * where the `size` from `offset` of the transfer on are, until it is asked for the next: on the
  * lane's sending thread. */
 struct tow_lane_job {
-    const uint8_t *bytes; /* borrowed until done */
+    const uint8_t *bytes; /* borrowed until done; of a lent one, until tow_lanes_wait */
     const uint8_t *(*fetch)(const void *user, uint64_t offset, size_t size);
     const void *user; /* for `fetch`; borrowed until done */
     size_t each;      /* bytes of a frame; 0: as many as one can have */
     size_t size;
     uint64_t offset;
     uint32_t transfer;
-    bool lent; /* tow_lanes_wait takes the memory back: the later it comes the better; else the lane
-                  does at once */
+    bool lent; /* tow_lanes_wait, which has to come, takes the memory back: the later the better.
+                  Else the lane does at once. */
     struct tow_line *line; /* the lane's: of a lent one that was sent; and the place behind it */
     uint64_t place;
     bool done;                 /* guarded by the lanes' lock */

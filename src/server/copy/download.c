@@ -146,13 +146,18 @@ static CUresult download_large(struct tows_serve *call, CUdeviceptr from, uint64
     struct stage stages[STAGES + STAGES_KEPT] = {{0}};
     unsigned depth = tow_line_keeps(line) ? STAGES + STAGES_KEPT : STAGES;
     CUresult status = copies != NULL ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
-    uint64_t asked = 0, sent = 0;
+    uint64_t asked = 0, sent = 0, place = 0; /* behind all that was lent */
     unsigned fill = 0, send = 0;
     while (status == CUDA_SUCCESS && sent < size) {
         while (status == CUDA_SUCCESS && asked < size && fill - send < STAGES) {
             size_t n = (size_t)tow_min_u64(buffer_size, size - asked);
             struct stage *stage = &stages[fill % depth];
             status = stage_next(call, copies, stage, buffer_size);
+            if (status == CUDA_ERROR_OUT_OF_MEMORY && fill >= STAGES && stage->buffer == NULL) {
+                depth = fill; /* those that there are do */
+                status = CUDA_SUCCESS;
+                continue;
+            }
             if (status == CUDA_SUCCESS) {
                 status = tow_drive(driver, cuMemcpyDtoHAsync_v2)(stage->buffer->bytes, from + asked,
                                                                  n, stream);
@@ -178,10 +183,11 @@ static CUresult download_large(struct tows_serve *call, CUdeviceptr from, uint64
                                    sent + n == size ? TOW_DATA_LAST : 0, &stage->place) < 0) {
             status = CUDA_ERROR_UNKNOWN; /* the client is gone */
         }
+        place = stage->place > place ? stage->place : place;
         sent += n;
         send += status == CUDA_SUCCESS;
     }
-    if (tow_line_take_back(line) < 0 && status == CUDA_SUCCESS) {
+    if (tow_line_take_back_until(line, place) < 0 && status == CUDA_SUCCESS) {
         status = CUDA_ERROR_UNKNOWN;
     }
     bool through = fill == send || is_through(driver, stream, status);
@@ -214,7 +220,7 @@ static CUresult download_spread(struct tows_serve *call, CUdeviceptr from, uint6
     struct copy_state *copies = state_of(call->session);
     struct outgoing buffers[3 * (TOW_LANES_MAX + 1)] = {{0}};
     unsigned lines = lanes + 1, depth = 3 * lines, fill = 0, send = 0;
-    uint64_t asked = 0, sent = 0;
+    uint64_t asked = 0, sent = 0, place = 0; /* behind all that was lent */
     CUresult status = copies != NULL ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
     while (status == CUDA_SUCCESS && sent < size) {
         while (status == CUDA_SUCCESS && asked < size && fill - send < lines) {
@@ -257,10 +263,11 @@ static CUresult download_spread(struct tows_serve *call, CUdeviceptr from, uint6
                                           &o->place) < 0) {
             status = CUDA_ERROR_UNKNOWN; /* the client is gone */
         }
+        place = o->place > place ? o->place : place;
         sent += n;
         send += status == CUDA_SUCCESS;
     }
-    if (tow_line_take_back(call->session->line) < 0) {
+    if (tow_line_take_back_until(call->session->line, place) < 0) {
         status = CUDA_ERROR_UNKNOWN;
     }
     bool through = fill == send || is_through(driver, stream, status);

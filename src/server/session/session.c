@@ -268,7 +268,9 @@ int tows_session_send_data(struct tows_session *session, uint32_t transfer, uint
 {
     uint64_t place;
     int error = tows_session_lend_data(session, transfer, offset, bytes, size, flags, &place);
-    int given = size > 0 ? tow_line_take_back_until(session->line, place) : 0;
+    /* Nothing of it is lent if it is small; what others have lent is left alone. */
+    bool lent = size >= TOW_LINE_LENT_MIN || size % 8 != 0;
+    int given = lent ? tow_line_take_back_until(session->line, place) : 0;
     return error < 0 ? error : given;
 }
 
