@@ -69,6 +69,15 @@ def parts_of_classes(before, after):
 greedy = set()  # workers of these programs
 
 
+def sessions_of(server):
+    """Thirty programs keep this machine busy: one question may come too late, and is asked again."""
+    for _ in range(4):
+        with contextlib.suppress(AssertionError):
+            return server.status()["sessions"]
+        print("the server has not answered in time")
+    return server.status()["sessions"]
+
+
 @t.test(SECONDS + 240, alone=True, whole=True)
 def thirty_programs_of_six_tenants():
     with tempfile.TemporaryDirectory(prefix="tow") as folder, contextlib.ExitStack() as stack:
@@ -85,7 +94,7 @@ def thirty_programs_of_six_tenants():
             said = process.stdout.readline()
             t.equal(said, "ready\n", f"{kind} of {name} ({'' if said else process.stderr.read()})\n{server.log()[-2000:]}")
             # What it is is known by its program's number: `towline run` becomes the program.
-        sessions = server.status()["sessions"]
+        sessions = sessions_of(server)
         t.equal(len(sessions), 30, "sessions")
         pids = {process.pid for _, kind, process in crowd if kind == "kernels"}
         greedy.update(one["worker_pid"] for one in sessions if one["client_pid"] in pids)
@@ -99,9 +108,9 @@ def thirty_programs_of_six_tenants():
 
         until, good, seen = time.monotonic() + SECONDS, 0, []
         while time.monotonic() < until:
-            before = server.status()["sessions"]
+            before = sessions_of(server)
             time.sleep(10)
-            after = server.status()["sessions"]
+            after = sessions_of(server)
             t.equal(len(after), 30, "sessions")
             for one in after:
                 t.check(all(charged <= QUOTA[one["class"]] << 20 for charged in one["charged"]), f"beyond its quota: {one}")

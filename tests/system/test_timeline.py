@@ -257,7 +257,7 @@ use()
 at, turns, host = allocate(1 << 20), kernel(b"turns"), c.create_string_buffer(1 << 20)
 call("cuMemcpyHtoD_v2", at, host, size(1 << 20))
 for i in range(20):
-    launch(turns, 1000 if i > 0 else 100000)  # behind the first the others wait
+    launch(turns, 1000 if i > 0 else 2000000)  # behind the first the others wait
 call("cuMemsetD8Async", at, 1, size(4096), None)
 call("cuCtxSynchronize")
 call("cuMemcpyDtoH_v2", host, at, size(1 << 20))
