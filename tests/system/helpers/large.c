@@ -33,6 +33,8 @@ int main(int argc, char **argv)
         }
     }
     CHECK(cuMemFree(device));
+    free(there);
+    free(back);
     puts("right");
     return 0;
 }
