@@ -355,6 +355,82 @@ static void shared_memory_of_another_block_is_known(void **state)
     }
 }
 
+/* The first block uses the second one's memory before that has begun, and there is more of it than
+ * in the launch before. */
+static void memory_of_a_block_that_comes_is_known(void **state)
+{
+    static const char body[] =
+        "mov.u32 %r3, %cluster_ctarank; setp.eq.u32 %p1, %r3, 0; mov.u32 %r5, 1;"
+        "ld.param.u64 %d6, [p1]; cvt.u32.u64 %r6, %d6; add.u32 %r7, %r2, %r6;"
+        "mapa.shared::cluster.u32 %r4, %r7, %r5; @%p1 st.shared::cluster.u8 [%r4], %r1;"
+        "barrier.cluster.arrive.aligned; barrier.cluster.wait.aligned;"
+        "@!%p1 ld.shared.u8 %r8, [%r7]; @%p1 ld.shared.u8 %r8, [%r7];";
+    static const struct {
+        uint32_t dynamic;
+        uint64_t at;
+    } launches[] = {{0, 0}, {60000, 60000}, {0, 4000}};
+    (void)state;
+    begin(body);
+    m.cluster[0] = 2;
+    for (unsigned i = 0; i < sizeof launches / sizeof *launches; i++) {
+        uint64_t args[2] = {ARG(memory), launches[i].at};
+        m.dynamic_shared = launches[i].dynamic;
+        told = 0;
+        assert_int_equal(machine_run1(&m, "k", 2, 32, args, 2), 0);
+        assert_int_equal(told, 1);
+        assert_int_equal(first.block[0], 0); /* nobody wrote to the first one's */
+    }
+    machine_unload(&m);
+}
+
+static void what_comes_from_another_block_is_written(void **state)
+{
+#define BEGIN_CLUSTER                                                                              \
+    "mbarrier.init.shared.b64 [bar], 1; mov.u32 %r3, %cluster_ctarank;"                            \
+    "setp.eq.u32 %p1, %r3, 0; mov.u32 %r5, 1; mov.u32 %r6, bar;"                                   \
+    "mapa.shared::cluster.u32 %r4, %r2, %r5; mapa.shared::cluster.u32 %r7, %r6, %r5;"              \
+    "mov.u32 %r10, data; cvt.u64.u32 %d7, %r10; cvta.shared.u64 %d7, %d7;"                         \
+    "cvt.u64.u32 %d8, %r6; cvta.shared.u64 %d8, %d8;"                                              \
+    "barrier.cluster.arrive.aligned; barrier.cluster.wait.aligned;"
+#define END_CLUSTER                                                                                \
+    "barrier.cluster.arrive.aligned; barrier.cluster.wait.aligned;"                                \
+    "@!%p1 ld.shared.u32 %r8, [data];"
+    static const char *const forms[] = {
+        "@%p1 st.async.shared::cluster.mbarrier::complete_tx::bytes.u32 [%r4], %r1, [%r7];",
+        "@%p1 st.async.shared::cluster.mbarrier::complete_tx::bytes.v4.b32 [%r4], "
+        "{%r1, %r1, %r1, %r1}, [%r7];",
+        "@%p1 cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%r4], [%d1], 16, "
+        "[%r7];",
+        "@%p1 cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster "
+        "[data], [%d1], 16, [bar], 3;",
+        "@%p1 clusterlaunchcontrol.try_cancel.async.mbarrier::complete_tx::bytes."
+        "multicast::cluster::all.b128 [%d7], [%d8];",
+        "@!%p1 st.shared.u32 [data], 1; barrier.cluster.arrive.aligned;"
+        "barrier.cluster.wait.aligned; @%p1 red.async.relaxed.cluster.shared::cluster."
+        "mbarrier::complete_tx::bytes.add.u32 [%r4], 2, [%r7];",
+        /* And these do not write it. */
+        "@%p1 st.async.shared::cluster.mbarrier::complete_tx::bytes.u32 [%r4+4], %r1, [%r7];",
+        "@%p1 red.async.relaxed.cluster.shared::cluster.mbarrier::complete_tx::bytes.add.u32 "
+        "[%r4], 2, [%r7];",
+    };
+    enum { FORMS = sizeof forms / sizeof *forms };
+    (void)state;
+    for (unsigned i = 0; i < FORMS; i++) {
+        char body[4096];
+        snprintf(body, sizeof body, "%s%s%s", BEGIN_CLUSTER, forms[i], END_CLUSTER);
+        begin(body);
+        set_global(0, MEMORY);
+        m.cluster[0] = 2;
+        uint64_t args[1] = {ARG(memory)};
+        told = 0;
+        assert_int_equal(machine_run1(&m, "k", 2, 1, args, 1), 0);
+        if (told != (i >= FORMS - 2)) {
+            fail_msg("told %u times: %s", told, forms[i]);
+        }
+        machine_unload(&m);
+    }
+}
+
 static void who_is_not_checked_is_not_looked_at(void **state)
 {
     (void)state;
@@ -379,6 +455,8 @@ int main(void)
         cmocka_unit_test(an_atomic_writes_for_those_behind_it),
         cmocka_unit_test(gaps_between_rows_of_a_matrix_may_hold_nothing),
         cmocka_unit_test(shared_memory_of_another_block_is_known),
+        cmocka_unit_test(memory_of_a_block_that_comes_is_known),
+        cmocka_unit_test(what_comes_from_another_block_is_written),
         cmocka_unit_test(who_is_not_checked_is_not_looked_at),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -228,16 +228,6 @@ static int decode_look(struct tow_ptx_decoder *dec, bool behind)
     return error == 0 && races && ends ? decode_race(dec, behind) : error;
 }
 
-/* In front of all others; no branch goes there. */
-static int decode_begin(struct tow_ptx_decoder *dec)
-{
-    struct tow_ptx_op op = {.run = tow_ptx_check_begin};
-    dec->control = false;
-    return dec->checks & (TOW_PTX_CHECK_INIT | TOW_PTX_CHECK_RACE) && dec->func->entry
-               ? tow_ptx_emit(dec, &op)
-               : 0;
-}
-
 static int decode_function(struct tow_ptx_decoder *dec, struct tow_ptx_func *func)
 {
     dec->func = func;
@@ -276,9 +266,6 @@ static int decode_function(struct tow_ptx_decoder *dec, struct tow_ptx_func *fun
     tow_ptx_alias_registers(dec);
     tow_ptx_share_registers(dec);
     int error = 0;
-    if ((error = decode_begin(dec))) {
-        return error;
-    }
     for (uint32_t i = 0; i < func->insn_count; i++) {
         dec->insn = func->insns[i];
         dec->starts[i] = dec->op_count;

@@ -18,9 +18,6 @@ static inline bool tow_ptx_checks_init(const struct tow_ptx_warp *w)
     return w->launch->found && w->launch->checks & TOW_PTX_CHECK_INIT;
 }
 
-/* The first operation of a kernel. */
-tow_ptx_fn tow_ptx_check_begin;
-
 /* How a thread accesses memory. */
 enum tow_ptx_manner {
     MANNER_PLAIN,

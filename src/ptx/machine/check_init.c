@@ -5,9 +5,6 @@
  *
  * Of memory that no map knows (parameters, local memory, the host's) everything counts as
  * written. */
-#include <stdlib.h>
-#include <string.h>
-
 #include "ptx/machine/check.h"
 
 /* Where a byte of memory is kept. */
@@ -87,13 +84,23 @@ void tow_ptx_look_rows(struct tow_ptx_warp *w, const struct tow_ptx_op *o, uint3
     tow_ptx_race_rows(w, o, lanes, bytes, look, manner, NULL);
 }
 
+/* Shared memory may be that of any block of the cluster. NULL: not all of it is there. */
+static uint8_t *lane_memory(struct tow_ptx_warp *w, unsigned lane, uint64_t address, uint64_t bytes)
+{
+    uint64_t room;
+    if (address - WINDOW_SHARED < WINDOW_SHARED_BYTES) {
+        return tow_ptx_shared_at(w, (uint32_t)(address - WINDOW_SHARED), bytes);
+    }
+    uint8_t *memory = tow_ptx_probe(w, lane, address, &room);
+    return memory && room >= bytes ? memory : NULL;
+}
+
 void tow_ptx_look_lane(struct tow_ptx_warp *w, const struct tow_ptx_op *o, unsigned lane,
                        uint64_t address, uint64_t bytes, enum tow_ptx_access access,
                        enum tow_ptx_manner manner)
 {
-    uint64_t room;
-    uint8_t *memory = w->launch->found ? tow_ptx_probe(w, lane, address, &room) : NULL;
-    if (memory && room >= bytes) {
+    uint8_t *memory = w->launch->found ? lane_memory(w, lane, address, bytes) : NULL;
+    if (memory) {
         w->ptr[lane] = memory;
         tow_ptx_look_rows(w, o, 1u << lane, bytes, access, manner);
     }
@@ -152,42 +159,4 @@ tow_ptx_lane_fn *tow_ptx_looking_lane(enum tow_ptx_manner manner)
     return manner == MANNER_ATOMIC    ? lane_MANNER_ATOMIC
            : manner == MANNER_ORDERED ? lane_MANNER_ORDERED
                                       : lane_MANNER_PLAIN;
-}
-
-/* ---- shared memory is nobody's when a block begins ---- */
-
-/* Who is the first of its block: nobody else has begun. */
-static bool is_first(const struct tow_ptx_warp *w, const struct tow_ptx_op *o)
-{
-    for (uint32_t i = 0; i < w->block->warp_count; i++) {
-        const struct tow_ptx_warp *other = &w->block->warps[i];
-        if (other != w && (other->groups_used != 1 || other->groups[0].pc != o)) {
-            return false;
-        }
-    }
-    return true;
-}
-
-const struct tow_ptx_op *tow_ptx_check_begin(struct tow_ptx_warp *w, const struct tow_ptx_op *o)
-{
-    struct tow_ptx_block *block = w->block;
-    uint32_t words = (uint32_t)TOW_BITS_WORDS(block->shared_bytes);
-    if (!w->launch->found || !is_first(w, o)) {
-        return o + 1;
-    }
-    if (w->launch->checks & TOW_PTX_CHECK_RACE) {
-        tow_ptx_races_begin(block);
-    }
-    if (!tow_ptx_checks_init(w)) {
-        return o + 1;
-    }
-    if (block->written_words < words) {
-        free(block->written);
-        block->written = malloc(words * sizeof *block->written); /* without it nothing is found */
-        block->written_words = block->written ? words : 0;
-    }
-    if (block->written) {
-        memset(block->written, 0, words * sizeof *block->written);
-    }
-    return o + 1;
 }

@@ -444,6 +444,28 @@ static int block_prepare(struct tow_ptx_runner *runner, struct tow_ptx_block *bl
     return 0;
 }
 
+/* Nobody has used its shared memory. The blocks of a cluster all begin before one of them runs:
+ * each may use the memory of the others at once. */
+static void block_look(struct tow_ptx_block *block, const struct tow_ptx_launch *launch)
+{
+    unsigned checks = launch->found ? launch->checks : 0;
+    uint32_t words = (uint32_t)TOW_BITS_WORDS(block->shared_bytes);
+    if (checks & TOW_PTX_CHECK_RACE) {
+        tow_ptx_races_begin(block);
+    }
+    if (!(checks & TOW_PTX_CHECK_INIT)) {
+        return;
+    }
+    if (block->written_words < words) {
+        free(block->written);
+        block->written = malloc(words * sizeof *block->written); /* without it nothing is found */
+        block->written_words = block->written ? words : 0;
+    }
+    if (block->written) {
+        memset(block->written, 0, words * sizeof *block->written);
+    }
+}
+
 static void block_start(struct tow_ptx_runner *runner, struct tow_ptx_block *block,
                         const uint32_t id[3], struct tow_ptx_cluster *cluster,
                         const uint32_t in_cluster[3])
@@ -466,6 +488,7 @@ static void block_start(struct tow_ptx_runner *runner, struct tow_ptx_block *blo
     block->exited = 0;
     block->done = false;
     block->cluster = cluster;
+    block_look(block, launch);
     if (block->barriers_used) { /* by threads that exited there, or of a launch that failed */
         memset(block->barriers, 0, sizeof block->barriers);
         block->barriers_used = 0;
