@@ -93,6 +93,11 @@ static const char *const races[] = {
     OWN "and.b32 %r5, %r3, 0xffffff80; and.b32 %r6, %r1, 7; shl.b32 %r6, %r6, 4;"
         "add.u32 %r5, %r5, %r6; ldmatrix.sync.aligned.m8n8.x1.shared.b16 {%r8}, [%r5];",
     HAND("@%p1 st.volatile.shared.u32 [flag], 1;\n", "ld.volatile.shared.u32 %r7, [flag];\n") TAKEN,
+    /* Plainly, before others have come with their atomics, or have seen the flag. */
+    CLEAR "atom.shared.add.u32 %r8, [flag], 1; setp.eq.u32 %p3, %r8, 31;"
+          "@%p3 st.shared.u32 [flag], 0;",
+    CLEAR "ld.volatile.shared.u32 %r8, [flag]; @%p1 st.shared.u32 [flag], 1;",
+    CLEAR "@!%p2 ld.volatile.shared.u32 %r8, [flag]; @%p1 st.shared.u32 [flag], 1;",
     HAND("@%p1 atom.shared.exch.b32 %r8, [flag], 1;\n", "atom.shared.or.b32 %r7, [flag], 0;\n")
         TAKEN,
 };
@@ -138,6 +143,24 @@ static const char *const no_races[] = {
         TAKEN,
     HAND("@%p1 red.release.cta.shared.add.u32 [flag], 1;\n",
          "ld.acquire.cta.shared.u32 %r7, [flag];\n") TAKEN,
+    /* Through a part of what was written, at another address and of another size. */
+    "@%p1 st.shared.u64 [bar], 0; mov.u32 %r12, 1;" HAND(
+        "membar.cta;\n@%p1 st.volatile.shared.v2.u32 [bar], {%r12, %r12};\n",
+        "ld.volatile.shared.u32 %r7, [bar+4];\n") TAKEN,
+    "@%p1 st.shared.u64 [bar], 0;" HAND(
+        "membar.cta;\n@%p1 st.volatile.shared.u8 [bar+4], %r9;\n",
+        "ld.volatile.shared.u64 %d5, [bar]; shr.u64 %d5, %d5, 32; cvt.u32.u64 %r7, %d5;"
+        "setp.eq.u32 %p5, %r7, 7; selp.u32 %r7, 1, 0, %p5;\n") TAKEN,
+    /* Plainly, behind one's own atomic or volatile access of the same memory. */
+    CLEAR "membar.cta; atom.shared.add.u32 %r8, [flag], 1; setp.eq.u32 %p3, %r8, 63;"
+          "@%p3 st.shared.u32 [flag], 0;",
+    CLEAR "atom.shared.inc.u32 %r8, [flag], 63; setp.eq.u32 %p3, %r8, 63; @!%p3 bra done;"
+          "ld.shared.u32 %r8, [flag]; st.shared.u32 [flag], 0; done:",
+    HAND("membar.cta;\n@%p1 st.volatile.shared.u32 [flag], 1;\n",
+         "ld.volatile.shared.u32 %r7, [flag];\n") "ld.shared.u32 %r8, [flag];\n"
+                                                  "st.shared.u32 [flag], 5;\ndone:\n",
+    HAND("@%p1 atom.shared.exch.b32 %r8, [flag], 1;\n",
+         "atom.shared.or.b32 %r7, [flag], 0;\n") "ld.shared.u32 %r8, [flag];\ndone:\n",
     /* The flag is in global memory. */
     "@%p1 st.volatile.global.u32 [%d1], 0;" BAR "setp.eq.u32 %p3, %r1, 32;"
     "@%p1 st.shared.u32 [data], 5; membar.gl; @%p1 st.volatile.global.u32 [%d1], 1;"

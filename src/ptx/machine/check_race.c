@@ -47,7 +47,7 @@ struct cell {
 };
 
 struct place {
-    const void *memory;
+    uintptr_t memory; /* RACE_BYTES from here on; 0: none */
     struct known known;
 };
 
@@ -291,10 +291,12 @@ const struct tow_ptx_op *tow_ptx_race_fence(struct tow_ptx_warp *w, const struct
     return o + 1;
 }
 
-/* What went through a place of atomics and volatile accesses. */
-static struct known *known_through(struct tow_ptx_races *races, const void *memory)
+/* What went through a place of atomics and volatile accesses: all that one access may be of, so
+ * that who uses a part of it hears of who used another. */
+static struct known *known_through(struct tow_ptx_races *races, const void *access)
 {
-    uint64_t hash = (uint64_t)(uintptr_t)memory * UINT64_C(0x9e3779b97f4a7c15);
+    uintptr_t memory = (uintptr_t)access & ~(uintptr_t)(RACE_BYTES - 1);
+    uint64_t hash = (uint64_t)memory * UINT64_C(0x9e3779b97f4a7c15);
     for (unsigned i = 0; i < 8; i++) {
         struct place *place = &races->places[((hash >> 40) + i) & (PLACES - 1)];
         if (!place->memory || place->memory == memory) {
@@ -363,12 +365,18 @@ static const struct deed *cell_touch(const struct tow_ptx_warp *w, const struct 
     return other;
 }
 
+/* Who reads by an atomic or volatile access has seen the atomic and volatile writes before it: what
+ * he does then is in order behind them. They are forgotten, for others, too, who still race with
+ * who read. An atomic is kept as a write alone: what races with its read does so with that. */
 static void cell_keep(const struct tow_ptx_warp *w, const struct mind *mind, unsigned lane,
                       struct cell *cell, enum tow_ptx_look look, const uint8_t *value,
                       const struct deed *own)
 {
-    if (look != LOOK_WRITE) {
+    if (look == LOOK_READ) {
         cell_keep_read(w, mind, lane, cell, own);
+    }
+    if (look == LOOK_READ && own->strong) {
+        cell->writes[true].op = NULL;
     }
     if (look != LOOK_READ) {
         cell->writes[own->strong] = *own;
