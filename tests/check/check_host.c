@@ -5,9 +5,9 @@
  *
  * `// host:` lines are done in order: alloc, pool, pinned or managed NAME BYTES, free NAME,
  * set NAME BYTE COUNT, upload NAME BYTES, copy TO FROM BYTES, launch KERNEL BLOCKS THREADS
- * SHARED NAME..., sync, die. A call that fails is told on stdout and the next is done, as a program
- * does that does not look. It is linked to libcuda, so it runs here as under NVIDIA's
- * compute-sanitizer.
+ * SHARED NAME..., load FILE, whose kernels are launched from then on, sync, die. A call that fails
+ * is told on stdout and the next is done, as a program does that does not look. It is linked to
+ * libcuda, so it runs here as under NVIDIA's compute-sanitizer.
  */
 #include <signal.h>
 #include <stdio.h>
@@ -101,12 +101,40 @@ static CUresult upload(int i, size_t bytes)
     return result;
 }
 
+static void read_text(const char *path, char text[FILE_BYTES])
+{
+    FILE *file = path != NULL ? fopen(path, "r") : NULL;
+    memset(text, 0, FILE_BYTES);
+    if (file == NULL || fread(text, 1, FILE_BYTES - 1, file) == 0) {
+        fprintf(stderr, "usage: check_host FILE\n");
+        exit(2);
+    }
+    fclose(file);
+}
+
+static CUresult load(const char *text)
+{
+    CUjit_option options[] = {CU_JIT_GENERATE_LINE_INFO};
+    void *values[] = {(void *)1};
+    return cuModuleLoadDataEx(&module, text, 1, options, values);
+}
+
+static CUresult load_file(const char *path)
+{
+    static char text[FILE_BYTES];
+    read_text(path, text);
+    return load(text);
+}
+
 static CUresult step(char *line)
 {
     char *rest;
     const char *what = strtok_r(line, " ", &rest);
     if (strcmp(what, "launch") == 0) {
         return launch(&rest);
+    }
+    if (strcmp(what, "load") == 0) {
+        return load_file(strtok_r(NULL, " ", &rest));
     }
     if (strcmp(what, "sync") == 0) {
         return cuCtxSynchronize();
@@ -135,22 +163,14 @@ static CUresult step(char *line)
 int main(int argc, char **argv)
 {
     static char text[FILE_BYTES];
-    FILE *file = argc == 2 ? fopen(argv[1], "r") : NULL;
-    if (file == NULL || fread(text, 1, sizeof text - 1, file) == 0) {
-        fprintf(stderr, "usage: check_host FILE\n");
-        return 2;
-    }
-    fclose(file);
+    read_text(argc == 2 ? argv[1] : NULL, text);
     CUdevice device;
     CUcontext context;
-    CUjit_option options[] = {CU_JIT_GENERATE_LINE_INFO};
-    void *values[] = {(void *)1};
     CUresult result = cuInit(0);
     result = result != CUDA_SUCCESS ? result : cuDeviceGet(&device, 0);
     result = result != CUDA_SUCCESS ? result : cuDevicePrimaryCtxRetain(&context, device);
     result = result != CUDA_SUCCESS ? result : cuCtxSetCurrent(context);
-    result =
-        result != CUDA_SUCCESS ? result : cuModuleLoadDataEx(&module, text, 1, options, values);
+    result = result != CUDA_SUCCESS ? result : load(text);
     if (result != CUDA_SUCCESS) {
         done(argv[1], result);
         return 2;

@@ -206,6 +206,19 @@ def what_nobody_wrote_is_told_with_its_allocation_and_once():
 
 
 @t.test(60, trees=("plain", "asan"))
+def other_code_of_the_same_names_is_told_for_itself():
+    """Two modules whose kernels, files and lines are called alike; and one that is loaded twice."""
+    with tempfile.TemporaryDirectory(prefix="tow") as folder:
+        other = pathlib.Path(folder) / "other.ptx"
+        program = with_host(folder, HERE / "initcheck" / "half_is_set.ptx", "alloc a 128", "launch k 1 32 0 a", "sync", f"load {other}",
+                            "launch k 1 32 0 a", "sync", "free a")
+        for load, found in (("ld.global.u32", 1), ("ld.volatile.global.u32", 2)):
+            other.write_text(program.read_text().replace("ld.global.u32", load))
+            done, report = check("--tool=initcheck", program=[HOST, program])
+            t.equal((report["found"], done.stdout), (found, ""), f"behind a module with {load}: {done.stderr}")
+
+
+@t.test(60, trees=("plain", "asan"))
 def a_race_names_both_threads_and_their_lines():
     done, report = check("--tool=racecheck", program=[HOST, HERE / "racecheck" / "read_without_a_barrier.ptx"])
     t.equal(done.stderr, "towline check: kernel k: two threads use the same shared memory with nothing between them\n"

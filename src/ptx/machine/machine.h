@@ -86,7 +86,6 @@ struct tow_ptx_module {
     bool refuses;    /* some function has an instruction that we do not run */
     uint8_t *consts; /* owned, aligned */
     uint32_t const_bytes;
-    uint32_t serial;
     struct tow_ptx_op *code; /* owned */
 };
 

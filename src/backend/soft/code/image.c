@@ -12,6 +12,7 @@
  * A dry GPU takes machine code too: of all code only the skeleton is left (skeleton.c).
  */
 #include "backend/soft/code/image.h"
+#include "backend/soft/ground/check.h"
 #include "backend/soft/ground/state.h"
 
 #include <ctype.h>
@@ -541,6 +542,17 @@ static int check_undefined(const struct tow_ptx_module *ptx, struct tow_ptx_diag
     return 0;
 }
 
+static void texts_digest(const struct tow_soft_texts *texts, uint8_t ret_digest[TOW_SHA256_SIZE])
+{
+    struct tow_sha256 sha;
+    tow_sha256_init(&sha);
+    for (size_t i = 0; i < texts->count; i++) {
+        tow_sha256_update(&sha, texts->texts[i].text, texts->texts[i].length);
+        tow_sha256_update(&sha, "", 1);
+    }
+    tow_sha256_final(&sha, ret_digest);
+}
+
 CUresult tow_soft_code_load(const void *image, struct tow_soft_jit *jit,
                             struct tow_soft_code **ret_code)
 {
@@ -582,6 +594,9 @@ CUresult tow_soft_code_load(const void *image, struct tow_soft_jit *jit,
         code->kernel_count = tow_ptx_kernel_count(code->ptx);
         code->variable_count = tow_ptx_variable_count(code->ptx);
         code->ptx_target = target_of(texts.texts[0].text);
+        if (tow_soft_checked()) {
+            texts_digest(&texts, code->digest);
+        }
         *ret_code = code;
     } else {
         tow_log(TOW_AREA_SOFT, TOW_LOG_ERROR, "code refused: %s", why);

@@ -7,6 +7,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/hash.h"
 #include "gen/cuda_types.h"
 #include "ptx/ptx.h"
 
@@ -17,7 +18,8 @@ struct tow_soft_code {
     unsigned refs;
     struct tow_ptx_module *ptx; /* owned */
     size_t kernel_count, variable_count;
-    int ptx_target; /* of the text, e.g. 90 */
+    int ptx_target;                  /* of the text, e.g. 90 */
+    uint8_t digest[TOW_SHA256_SIZE]; /* of its texts; zeroes unless launches are checked */
 };
 struct tow_soft_code *tow_soft_code_ref(struct tow_soft_code *code);
 void tow_soft_code_unref(struct tow_soft_code *code);

@@ -157,13 +157,14 @@ static CUresult result_of(enum tow_ptx_fault_kind kind)
 
 /* What is wrong is told by `towline check`, not by the log. As under NVIDIA's compute-sanitizer the
  * context gets an error when the kernel has ended. */
-static CUresult run_checked(struct tow_ptx_launch *launch)
+static CUresult run_checked(struct tow_ptx_launch *launch, const struct tow_soft_code *code)
 {
     struct tow_soft_findings *findings = calloc(1, sizeof *findings);
     struct tow_ptx_fault fault = {0};
     if (findings == NULL) {
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
+    findings->code = code->digest;
     launch->found = tow_soft_check_found;
     launch->found_user = findings;
     launch->checks = tow_soft_checks();
@@ -201,7 +202,7 @@ static CUresult kernel_run(struct tow_soft_work *work, struct tow_soft_ctx *ctx)
     memcpy(launch.cluster, kernel->cluster, sizeof launch.cluster);
     struct tow_ptx_fault fault = {0};
     if (tow_soft_checked()) {
-        return run_checked(&launch);
+        return run_checked(&launch, kernel->function->module->code);
     }
     int rc = tow_ptx_run(&launch, tow_soft.threads, &fault);
     if (rc == 0) {

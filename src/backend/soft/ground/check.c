@@ -407,15 +407,20 @@ static const char *tool_of(enum tow_ptx_fault_kind kind)
                                            : "memcheck";
 }
 
-/* Whether it was told of an earlier launch; from now on it was. */
-static bool told_before(const struct tow_ptx_fault *fault)
+/* Whether it was told of an earlier launch; from now on it was. The same code may be loaded several
+ * times; other code may have the same names. */
+static bool told_before(const struct tow_ptx_fault *fault, const uint8_t *code)
 {
+    struct tow_sha256 sha;
     char text[2 * NAME_MAX_ + 64];
     uint8_t digest[TOW_SHA256_SIZE];
     int n = snprintf(text, sizeof text, "%d %d %u %u %.*s %.*s", (int)fault->kind,
                      (int)fault->place, fault->line, fault->other.line, NAME_MAX_, fault->kernel,
                      NAME_MAX_, fault->function != NULL ? fault->function : "");
-    tow_sha256_of(text, (size_t)n, digest);
+    tow_sha256_init(&sha);
+    tow_sha256_update(&sha, code, TOW_SHA256_SIZE);
+    tow_sha256_update(&sha, text, (size_t)n);
+    tow_sha256_final(&sha, digest);
     for (unsigned i = 0; i < check.told_count; i++) {
         if (memcmp(check.told[i], digest, sizeof digest) == 0) {
             return true;
@@ -487,7 +492,7 @@ void tow_soft_check_tell(const struct tow_soft_findings *findings)
     tow_mutex_lock(&tow_soft.lock); /* allocations are looked at */
     for (unsigned i = 0; i < findings->count; i++) {
         const struct tow_ptx_fault *fault = &findings->list[i].fault;
-        if (only_told(fault->kind) && told_before(fault)) {
+        if (only_told(fault->kind) && told_before(fault, findings->code)) {
             continue;
         }
         if (!tell_finding(&findings->list[i], NAME_MAX_)) {

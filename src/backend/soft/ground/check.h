@@ -22,6 +22,7 @@ struct tow_soft_finding {
 };
 /* What a launch does wrong, each instruction once. */
 struct tow_soft_findings {
+    const uint8_t *code; /* borrowed: the digest of what runs, TOW_SHA256_SIZE bytes */
     struct tow_soft_finding list[TOW_SOFT_FINDINGS_MAX];
     unsigned count;
     bool wrong;      /* one that is more than told */
