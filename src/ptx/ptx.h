@@ -206,6 +206,9 @@ void tow_ptx_check_loads(unsigned checks);
 struct tow_ptx_written {
     uint64_t low, bytes;
     tow_bits *bits;
+    /* Whether the bits of the memory at an address mean anything; asked where one is missing.
+     * Called from many threads at once. NULL: they do. */
+    bool (*means)(uint64_t address);
 };
 
 struct tow_ptx_launch {

@@ -687,6 +687,33 @@ static void two_devices_need_peer_access(void **state)
     assert_int_equal(out[31], 1);
 }
 
+static long resident_bytes(void)
+{
+    long size = 0, resident = 0;
+    FILE *file = fopen("/proc/self/statm", "r");
+    assert_non_null(file);
+    assert_int_equal(fscanf(file, "%ld %ld", &size, &resident), 2);
+    fclose(file);
+    return resident * sysconf(_SC_PAGESIZE);
+}
+
+/* For initcheck a bit is kept for each byte of what is followed: not of memory that the host and
+ * others write, of which there may be much that nobody uses. */
+static void memory_that_is_not_followed_costs_nothing(void **state)
+{
+    struct tow_soft_options options = {.memory = 2048 * MIB};
+    char why[256];
+    CUdeviceptr p;
+    (void)state;
+    assert_int_equal(tow_backend_soft_check("initcheck:/dev/null", why, sizeof why), 0);
+    assert_int_equal(soft_open_with(&options), 0);
+    long before = resident_bytes();
+    OK(tow_drive(cu, cuMemAllocManaged)(&p, 1024 * MIB, CU_MEM_ATTACH_GLOBAL));
+    assert_in_range(resident_bytes() - before + (long)(32 * MIB), 0, 64 * MIB);
+    OK(tow_drive(cu, cuMemFree_v2)(p));
+    soft_teardown(state);
+}
+
 static void contexts_are_a_stack_per_thread(void **state)
 {
     (void)state;
@@ -842,6 +869,7 @@ int main(void)
         TEST(mapped_memory_needs_access_and_can_be_mapped_twice),
         TEST(reading_only_is_enforced_on_mappings),
         TEST(two_devices_need_peer_access),
+        cmocka_unit_test(memory_that_is_not_followed_costs_nothing),
         TEST(contexts_are_a_stack_per_thread),
         TEST(nothing_works_before_init),
     };

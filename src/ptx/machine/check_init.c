@@ -43,10 +43,18 @@ static struct known known_at(const struct tow_ptx_warp *w, const uint8_t *memory
     return known;
 }
 
-/* One lane; whether it reads what nobody wrote. */
-static bool look_at(const struct known *known, uint64_t bytes, enum tow_ptx_look look)
+static bool means_anything(const struct tow_ptx_warp *w, const struct known *known)
 {
-    bool wrong = known->bits && look != LOOK_WRITE && !tow_bits_all(known->bits, known->at, bytes);
+    return known->place != TOW_PTX_PLACE_GLOBAL || !w->launch->written->means ||
+           w->launch->written->means(known->address);
+}
+
+/* One lane; whether it reads what nobody wrote. */
+static bool look_at(const struct tow_ptx_warp *w, const struct known *known, uint64_t bytes,
+                    enum tow_ptx_look look)
+{
+    bool wrong = known->bits && look != LOOK_WRITE &&
+                 !tow_bits_all(known->bits, known->at, bytes) && means_anything(w, known);
     if (known->bits && look != LOOK_READ) {
         tow_bits_set(known->bits, known->at, bytes);
     }
@@ -61,7 +69,7 @@ static void init_rows(struct tow_ptx_warp *w, const struct tow_ptx_op *o, uint32
     FOR_LANES(l, lanes)
     {
         struct known known = known_at(w, w->ptr[l]);
-        if (look_at(&known, bytes, look)) {
+        if (look_at(w, &known, bytes, look)) {
             first = wrong ? first : known;
             wrong |= 1u << l;
         }

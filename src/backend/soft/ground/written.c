@@ -20,6 +20,20 @@
 
 static struct tow_ptx_written written; /* bits: owned; NULL unless it was asked for */
 
+/* Kinds of memory whose bits mean something. Of the others only what is copied or filled has any:
+ * it is written by ways that are not seen, and may be much that nobody uses. */
+static bool is_kind_kept(enum tow_soft_alloc_kind kind)
+{
+    return kind == TOW_SOFT_MEM_DEVICE || kind == TOW_SOFT_MEM_POOL || kind == TOW_SOFT_MEM_HEAP ||
+           kind == TOW_SOFT_MEM_GLOBAL;
+}
+
+static bool means_anything(uint64_t address)
+{
+    struct tow_soft_entry entry;
+    return tow_soft_index_reach(address, &entry) && is_kind_kept(tow_soft_meta_kind(entry.meta));
+}
+
 static uint64_t written_size(void)
 {
     return TOW_BITS_WORDS(tow_soft.arena_size) * sizeof(tow_bits);
@@ -38,8 +52,10 @@ int tow_soft_written_open(char *why, size_t why_size)
                  "virtual memory set (ulimit -v)?");
         return -ENOMEM;
     }
-    written = (struct tow_ptx_written){
-        .low = tow_soft.arena_base, .bytes = tow_soft.arena_size, .bits = at};
+    written = (struct tow_ptx_written){.low = tow_soft.arena_base,
+                                       .bytes = tow_soft.arena_size,
+                                       .bits = at,
+                                       .means = means_anything};
     return 0;
 }
 
@@ -66,7 +82,7 @@ static bool is_followed(const struct tow_soft_alloc *alloc)
 void tow_soft_written_begin(struct tow_soft_alloc *alloc, uint64_t reach)
 {
     uint64_t high = alloc->base + alloc->size;
-    if (written.bits == NULL) {
+    if (written.bits == NULL || !is_kind_kept(alloc->kind)) {
         return;
     }
     alloc->followed = is_followed(alloc);
@@ -109,7 +125,7 @@ void tow_soft_written_all(uint64_t address, uint64_t bytes)
 
 void tow_soft_written_copy(uint64_t to, uint64_t from, uint64_t bytes, bool followed)
 {
-    if (followed && is_kept(to, bytes) && is_kept(from, bytes)) {
+    if (followed && is_kept(to, bytes) && is_kept(from, bytes) && means_anything(from)) {
         tow_bits_copy(written.bits, to - written.low, from - written.low, bytes);
     } else {
         tow_soft_written_all(to, bytes);

@@ -18,8 +18,8 @@ void tow_soft_written_close(void);
 /* For launches; NULL where nobody asked. */
 const struct tow_ptx_written *tow_soft_written(void);
 
-/* Memory is made: of kinds that others than kernels, copies and fills write it counts as written,
- * and so does what is behind it up to `reach`. */
+/* Memory is made: what others than kernels, copies and fills write counts as written, and so does
+ * what is behind it up to `reach`. */
 void tow_soft_written_begin(struct tow_soft_alloc *alloc, uint64_t reach);
 /* The same for a piece that a kernel has allocated: nobody wrote it. */
 void tow_soft_written_none(uint64_t address, uint64_t bytes);
