@@ -16,6 +16,7 @@ struct tow_check {
     bool leaks; /* leaks are findings */
     /* So far: */
     unsigned found, suppressed;
+    unsigned unseen;     /* kernels of which not all was looked at */
     unsigned sessions;   /* that have begun and not ended */
     struct tow_buf json; /* owned: the findings, with commas between them */
 };

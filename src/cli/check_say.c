@@ -259,6 +259,13 @@ void tow_check_take(struct tow_check *check, const char *line, size_t size)
         tow_json_doc_fini(&doc);
         return;
     }
+    if (strcmp(kind, "not-looked-at") == 0) {
+        fprintf(stderr, "towline check: kernel %s: %s; with --soft-threads=1 fewer run at a time\n",
+                tow_json_text(&doc, finding, "kernel"), tow_json_text(&doc, finding, "message"));
+        check->unseen++;
+        tow_json_doc_fini(&doc);
+        return;
+    }
     if (is_suppressed(check, &doc, finding)) {
         check->suppressed++;
         tow_json_doc_fini(&doc);
@@ -310,6 +317,7 @@ int tow_check_write_json(const struct tow_check *check, const char *path, const 
     tow_json_i64(&json, "exit_code", code);
     tow_json_u64(&json, "found", check->found);
     tow_json_u64(&json, "suppressed", check->suppressed);
+    tow_json_u64(&json, "not_looked_at", check->unseen);
     tow_json_array(&json, "findings");
     if (check->json.size > 0) {
         char nul = '\0';

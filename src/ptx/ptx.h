@@ -132,6 +132,7 @@ enum tow_ptx_fault_kind {
     TOW_PTX_FAULT_MASK_OTHER,  /* whom a mask names has another one, or cannot come */
     TOW_PTX_FAULT_UNWRITTEN,   /* memory is read that nobody wrote */
     TOW_PTX_FAULT_RACE,        /* two threads access shared memory with nothing between them */
+    TOW_PTX_FAULT_UNSEEN, /* no mistake: a block is not looked at for races, for want of memory */
 };
 /* What a thread was about, as far as a fault has to do with it. */
 enum tow_ptx_deed {
@@ -201,6 +202,8 @@ enum {
 };
 /* What modules that are loaded from now on can be checked for, beside MEMORY. */
 void tow_ptx_check_loads(unsigned checks);
+/* How many bytes looking for races may take, in all launches together; 4 GiB unless told. */
+void tow_ptx_race_limit(uint64_t bytes);
 
 /* Which bytes of memory somebody has written: a bit each, from `low` on. Kernels set more. */
 struct tow_ptx_written {

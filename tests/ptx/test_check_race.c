@@ -30,13 +30,17 @@
 #define TAKEN "ld.shared.u32 %r8, [data];\ndone:\n"
 
 static struct machine m;
-static unsigned told;
+static unsigned told, unseen;
 static bool named;
 static struct tow_ptx_fault first;
 
 static void found(void *user, const struct tow_ptx_fault *fault)
 {
     (void)user;
+    if (fault->kind == TOW_PTX_FAULT_UNSEEN) {
+        unseen++;
+        return;
+    }
     assert_int_equal(fault->kind, TOW_PTX_FAULT_RACE);
     if (told++ == 0) {
         first = *fault;
@@ -52,7 +56,7 @@ static void run_text(const char *text, uint32_t blocks)
     uint64_t args[1] = {ARG(machine_alloc(&m, 4096))};
     m.found = found;
     m.checks = TOW_PTX_CHECK_RACE;
-    told = 0;
+    told = unseen = 0;
     assert_int_equal(machine_run1(&m, "k", blocks, 64, args, 1), 0);
     machine_unload(&m);
 }
@@ -246,6 +250,24 @@ static void rounds_are_told_apart(void **state)
     assert_int_not_equal(told, 0);
 }
 
+static void blocks_without_memory_are_named(void **state)
+{
+    (void)state;
+    tow_ptx_race_limit(256 << 10); /* one block at a time */
+    run(OWN OTHERS, 3);
+    assert_int_not_equal(told, 0);
+    assert_int_equal(unseen, 0);
+    tow_ptx_race_limit(0); /* and nothing is left of the launch before */
+    run(OWN OTHERS, 3);
+    assert_int_equal(told, 0);
+    assert_int_equal(unseen, 3);
+    tow_ptx_race_limit(256 << 10);
+    run(OWN OTHERS, 1);
+    assert_int_not_equal(told, 0);
+    assert_int_equal(unseen, 0);
+    tow_ptx_race_limit(UINT64_C(4) << 30);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -254,6 +276,7 @@ int main(void)
         cmocka_unit_test(threads_may_end_without_an_instruction),
         cmocka_unit_test(both_threads_and_lines_are_told),
         cmocka_unit_test(rounds_are_told_apart),
+        cmocka_unit_test(blocks_without_memory_are_named),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -268,6 +268,18 @@ def exit_codes_and_patterns_are_as_written():
 
 
 @t.test(60)
+def what_is_not_looked_at_is_told_and_is_no_mistake():
+    line = json.dumps({"tool": "racecheck", "kind": "not-looked-at", "kernel": "k", "message": "there was no memory"})
+    with tempfile.TemporaryDirectory(prefix="tow") as folder:
+        env = {**t.clean_environment(), "XDG_RUNTIME_DIR": folder}
+        done, report = check("--tool=racecheck", program=["sh", "-c", f"echo '{line}' >$(find {folder} -name findings)"], env=env)
+        t.wait_until(lambda: not list(pathlib.Path(folder).iterdir()), 5, "folders stay behind")
+    t.equal((done.returncode, done.stderr), (0, "towline check: kernel k: there was no memory; with --soft-threads=1 fewer run at a time\n"
+                                                "towline check: no mistake was found\n"), "what it says")
+    t.equal((report["not_looked_at"], report["found"], report["findings"]), (1, 0, []), "the report")
+
+
+@t.test(60)
 def a_server_for_others_does_not_check():
     with tempfile.TemporaryDirectory(prefix="tow") as folder:
         done = t.run([t.TOWLINED, "-l", f"{folder}/sock", "--device", "soft", "--soft-check", f"memcheck:{folder}/pipe"])

@@ -57,7 +57,8 @@ enum { RACE_BYTES = 32 }; /* of the largest access */
 void tow_ptx_race_rows(struct tow_ptx_warp *w, const struct tow_ptx_op *o, uint32_t lanes,
                        uint64_t bytes, enum tow_ptx_look look, enum tow_ptx_manner manner,
                        const uint8_t (*values)[RACE_BYTES]);
-void tow_ptx_races_begin(struct tow_ptx_block *block);
+/* false: there is no memory for it, and nothing is found. */
+bool tow_ptx_races_begin(struct tow_ptx_block *block);
 void tow_ptx_races_free(struct tow_ptx_races *races); /* accepts NULL */
 
 #endif

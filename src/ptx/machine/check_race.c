@@ -52,6 +52,7 @@ struct place {
 };
 
 struct tow_ptx_races {
+    uint64_t bytes; /* of all of it */
     uint32_t capacity_minds, capacity_cells;
     struct mind *minds; /* owned: of each thread */
     struct cell *cells; /* owned: of each byte */
@@ -440,37 +441,56 @@ void tow_ptx_race_rows(struct tow_ptx_warp *w, const struct tow_ptx_op *o, uint3
 
 /* ---- a block begins ---- */
 
+static _Atomic uint64_t taken, limit = UINT64_C(4) << 30; /* bytes: by all blocks, and at most */
+
+void tow_ptx_race_limit(uint64_t bytes)
+{
+    atomic_store(&limit, bytes);
+}
+
 void tow_ptx_races_free(struct tow_ptx_races *races)
 {
     if (races) {
+        atomic_fetch_sub(&taken, races->bytes);
         free(races->minds);
         free(races->cells);
         free(races);
     }
 }
 
+/* NULL: it is too much. */
+static struct tow_ptx_races *races_make(uint32_t minds, uint32_t cells)
+{
+    struct tow_ptx_races *races = calloc(1, sizeof *races);
+    if (!races) {
+        return NULL;
+    }
+    races->capacity_minds = minds;
+    races->capacity_cells = cells;
+    races->bytes = sizeof *races + (uint64_t)minds * sizeof *races->minds +
+                   (uint64_t)(cells + 1) * sizeof *races->cells;
+    if (atomic_fetch_add(&taken, races->bytes) + races->bytes <= atomic_load(&limit)) {
+        races->minds = malloc(minds * sizeof *races->minds);
+        races->cells = malloc((cells + 1) * sizeof *races->cells);
+    }
+    if (!races->minds || !races->cells) {
+        tow_ptx_races_free(races);
+        return NULL;
+    }
+    return races;
+}
+
 /* Nobody has done anything, and nobody knows anything. */
-void tow_ptx_races_begin(struct tow_ptx_block *block)
+bool tow_ptx_races_begin(struct tow_ptx_block *block)
 {
     uint32_t minds = block->warp_count * LANES, cells = block->shared_bytes;
     struct tow_ptx_races *races = block->races;
     if (!races || races->capacity_minds < minds || races->capacity_cells < cells) {
         tow_ptx_races_free(races);
-        races = calloc(1, sizeof *races);
-        if (races) {
-            *races = (struct tow_ptx_races){.capacity_minds = minds,
-                                            .capacity_cells = cells,
-                                            .minds = malloc(minds * sizeof *races->minds),
-                                            .cells = malloc((cells + 1) * sizeof *races->cells)};
-        }
-        if (races && (!races->minds || !races->cells)) {
-            tow_ptx_races_free(races);
-            races = NULL;
-        }
-        block->races = races; /* NULL: nothing is found */
+        block->races = races = races_make(minds, cells);
     }
     if (!races) {
-        return;
+        return false;
     }
     memset(races->minds, 0, minds * sizeof *races->minds);
     memset(races->cells, 0, cells * sizeof *races->cells);
@@ -482,4 +502,5 @@ void tow_ptx_races_begin(struct tow_ptx_block *block)
     for (uint32_t i = 0; i < WARPS; i++) {
         races->now[i] = 1;
     }
+    return true;
 }

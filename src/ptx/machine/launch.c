@@ -231,6 +231,16 @@ void tow_ptx_tell_race(struct tow_ptx_warp *w, const struct tow_ptx_op *o, unsig
     fault_tell(w->runner->job, &told);
 }
 
+static void tell_unseen(struct tow_ptx_job *job, const struct tow_ptx_block *block)
+{
+    struct tow_ptx_fault fault = {.kind = TOW_PTX_FAULT_UNSEEN,
+                                  .kernel = job->launch->kernel->info.name};
+    memcpy(fault.block, block->id, sizeof fault.block);
+    snprintf(fault.message, sizeof fault.message,
+             "there was no memory to look for races in all blocks");
+    fault_tell(job, &fault);
+}
+
 void tow_ptx_tell(struct tow_ptx_warp *w, const struct tow_ptx_op *o, enum tow_ptx_fault_kind kind,
                   unsigned lane, const char *format, ...)
 {
@@ -446,12 +456,13 @@ static int block_prepare(struct tow_ptx_runner *runner, struct tow_ptx_block *bl
 
 /* Nobody has used its shared memory. The blocks of a cluster all begin before one of them runs:
  * each may use the memory of the others at once. */
-static void block_look(struct tow_ptx_block *block, const struct tow_ptx_launch *launch)
+static void block_look(struct tow_ptx_job *job, struct tow_ptx_block *block)
 {
+    const struct tow_ptx_launch *launch = job->launch;
     unsigned checks = launch->found ? launch->checks : 0;
     uint32_t words = (uint32_t)TOW_BITS_WORDS(block->shared_bytes);
-    if (checks & TOW_PTX_CHECK_RACE) {
-        tow_ptx_races_begin(block);
+    if (checks & TOW_PTX_CHECK_RACE && !tow_ptx_races_begin(block)) {
+        tell_unseen(job, block);
     }
     if (!(checks & TOW_PTX_CHECK_INIT)) {
         return;
@@ -488,7 +499,7 @@ static void block_start(struct tow_ptx_runner *runner, struct tow_ptx_block *blo
     block->exited = 0;
     block->done = false;
     block->cluster = cluster;
-    block_look(block, launch);
+    block_look(job, block);
     if (block->barriers_used) { /* by threads that exited there, or of a launch that failed */
         memset(block->barriers, 0, sizeof block->barriers);
         block->barriers_used = 0;
@@ -806,6 +817,8 @@ static void runner_give(struct tow_ptx_runner *runner)
     for (uint32_t i = 0; i < runner->slot_count; i++) {
         struct tow_ptx_slot *slot = runner->slots[i];
         for (uint32_t b = 0; slot && b < slot->count; b++) {
+            tow_ptx_races_free(slot->blocks[b].races); /* so large that it is not kept */
+            slot->blocks[b].races = NULL;
             for (uint32_t j = 0; j < slot->blocks[b].warp_count; j++) {
                 struct tow_ptx_warp *w = &slot->blocks[b].warps[j];
                 for (uint32_t g = 0; g < w->groups_used; g++) {

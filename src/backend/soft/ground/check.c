@@ -49,6 +49,13 @@ struct near {
     uint64_t distance;
 };
 
+/* Half of the machine's. */
+static uint64_t race_memory(void)
+{
+    long pages = sysconf(_SC_PHYS_PAGES), page = sysconf(_SC_PAGESIZE);
+    return pages > 0 && page > 0 ? (uint64_t)pages * (uint64_t)page / 2 : UINT64_C(1) << 30;
+}
+
 int tow_soft_check_open(const char *order, char *why, size_t why_size)
 {
     static const struct {
@@ -87,6 +94,7 @@ int tow_soft_check_open(const char *order, char *why, size_t why_size)
     check.fd = fd;
     check.checks = checks;
     tow_ptx_check_loads(checks);
+    tow_ptx_race_limit(race_memory());
     check.freed_count = 0;
     check.told_count = 0;
     return 0;
@@ -292,7 +300,7 @@ static bool only_told(enum tow_ptx_fault_kind kind)
 {
     return kind == TOW_PTX_FAULT_DIVERGED || kind == TOW_PTX_FAULT_MASK_CALLER ||
            kind == TOW_PTX_FAULT_MASK_OTHER || kind == TOW_PTX_FAULT_UNWRITTEN ||
-           kind == TOW_PTX_FAULT_RACE;
+           kind == TOW_PTX_FAULT_RACE || kind == TOW_PTX_FAULT_UNSEEN;
 }
 
 static uint64_t fault_order(const uint32_t at[3])
@@ -390,6 +398,8 @@ static const char *kind_of(const struct tow_ptx_fault *fault, const struct near 
         return "uninitialized";
     case TOW_PTX_FAULT_RACE:
         return "race";
+    case TOW_PTX_FAULT_UNSEEN:
+        return "not-looked-at";
     case TOW_PTX_FAULT_NONE:
     case TOW_PTX_FAULT_STOPPED:
     case TOW_PTX_FAULT_MEMORY:
@@ -401,8 +411,9 @@ static const char *kind_of(const struct tow_ptx_fault *fault, const struct near 
 static const char *tool_of(enum tow_ptx_fault_kind kind)
 {
     bool sync = only_told(kind) || kind == TOW_PTX_FAULT_DEADLOCK;
+    bool race = kind == TOW_PTX_FAULT_RACE || kind == TOW_PTX_FAULT_UNSEEN;
     return kind == TOW_PTX_FAULT_UNWRITTEN ? "initcheck"
-           : kind == TOW_PTX_FAULT_RACE    ? "racecheck"
+           : race                          ? "racecheck"
            : sync                          ? "synccheck"
                                            : "memcheck";
 }
