@@ -256,8 +256,8 @@ def example_config_is_understood():
     # Every example setting on, but for those that need this or that machine.
     active = [line[1:] for line in text.splitlines() if re.match(r"#([\w-]+ = |\[)", line)]
     t.check(len(active) > 8, text)
-    config.write_text("\n".join(line for line in active if not re.match("listen|device|cache-dir|restart-dir|usage-file|soft-memory", line)) + "\n")
-    with t.Server(f"--config={config}", f"--usage-file={config.parent}/usage") as server:
+    config.write_text("\n".join(line for line in active if not re.match("listen|device|cache-dir|restart-dir|token-file|usage-file|soft-memory", line)) + "\n")
+    with t.Server(f"--config={config}", f"--token-file={config.parent}/tokens", f"--usage-file={config.parent}/usage") as server:
         t.equal(len(server.status()["devices"]), 1, "the number of devices")
 
 
