@@ -35,9 +35,9 @@ _Static_assert(COPIES / DIRECT_MIN * TOW_LINE_IOV_MAX < LENT_MOST,
  * the peer goes on: a large payload would be copied by the processor while nothing is sent. It is
  * more than a network holds, and than is received between two acknowledgements. */
 #define COPY_MAX (1u << 20)
-/* And rather than copy more than this it looks for acknowledgements that have come. */
-#define COPY_LOOK (128u << 10)
 #define COPY_WAIT_NS (5 * TOW_TIME_MS)
+/* Rather than copy more than this, it looks for acknowledgements that have come. */
+#define COPY_LOOK (128u << 10)
 
 /* At the end a peer that is there acknowledges within this time, if it reads at all. The kernel
  * delivers what it has all the same, unless the line is cut just then. */
