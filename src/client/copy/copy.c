@@ -76,28 +76,6 @@ static bool copy_split(struct towc_copy *copy, CUresult *ret_status)
 
 /* ---- the loop ---- */
 
-static bool await_turn(struct towc_copy *copy, CUresult *ret_status);
-
-/* Who goes a way: with a copy whose source is host memory [1], and with others [0]. */
-static towc_copy_executor *const executors[TOW_WAY_COUNT][2] = {
-    [TOW_WAY_PEER] = {towc_peer_go, towc_peer_go},
-    [TOW_WAY_MEMMOVE] = {memmove_behind, memmove_behind},
-    [TOW_WAY_PUSH] = {towc_named_push, towc_named_push},
-    [TOW_WAY_CAPTURED] = {towc_named_captured, towc_named_captured},
-    [TOW_WAY_SPLIT] = {copy_split, copy_split},
-    [TOW_WAY_DEVICE] = {towc_named_device, towc_named_device},
-    [TOW_WAY_SHARED] = {towc_shared_copy, towc_shared_copy},
-    [TOW_WAY_WAIT_SOURCE] = {towc_upload_wait_source, towc_upload_wait_source},
-    [TOW_WAY_NAMED] = {towc_named_copy, towc_named_copy},
-    [TOW_WAY_WAIT_TURN] = {await_turn, await_turn},
-    [TOW_WAY_DEFERRED] = {towc_upload_deferred, towc_upload_deferred},
-    [TOW_WAY_ASYNC] = {towc_download_async, towc_download_async},
-    [TOW_WAY_TURN] = {towc_named_turn, towc_named_turn},
-    [TOW_WAY_FETCHED] = {towc_download_fetched, towc_download_fetched},
-    [TOW_WAY_STAGED] = {towc_download_staged, towc_upload_staged},
-    [TOW_WAY_LINE] = {towc_download_line, towc_upload_line},
-};
-
 /* Until the stream has done what it was given. */
 static CUresult copy_await(const struct towc_copy *copy)
 {
@@ -118,6 +96,26 @@ static bool await_turn(struct towc_copy *copy, CUresult *ret_status)
     towc_copy_look_again(copy);
     return *ret_status != CUDA_SUCCESS;
 }
+
+/* Who goes a way: with a copy whose source is host memory [1], and with others [0]. */
+static towc_copy_executor *const executors[TOW_WAY_COUNT][2] = {
+    [TOW_WAY_PEER] = {towc_peer_go, towc_peer_go},
+    [TOW_WAY_MEMMOVE] = {memmove_behind, memmove_behind},
+    [TOW_WAY_PUSH] = {towc_named_push, towc_named_push},
+    [TOW_WAY_CAPTURED] = {towc_named_captured, towc_named_captured},
+    [TOW_WAY_SPLIT] = {copy_split, copy_split},
+    [TOW_WAY_DEVICE] = {towc_named_device, towc_named_device},
+    [TOW_WAY_SHARED] = {towc_shared_copy, towc_shared_copy},
+    [TOW_WAY_WAIT_SOURCE] = {towc_upload_wait_source, towc_upload_wait_source},
+    [TOW_WAY_NAMED] = {towc_named_copy, towc_named_copy},
+    [TOW_WAY_WAIT_TURN] = {await_turn, await_turn},
+    [TOW_WAY_DEFERRED] = {towc_upload_deferred, towc_upload_deferred},
+    [TOW_WAY_ASYNC] = {towc_download_async, towc_download_async},
+    [TOW_WAY_TURN] = {towc_named_turn, towc_named_turn},
+    [TOW_WAY_FETCHED] = {towc_download_fetched, towc_download_fetched},
+    [TOW_WAY_STAGED] = {towc_download_staged, towc_upload_staged},
+    [TOW_WAY_LINE] = {towc_download_line, towc_upload_line},
+};
 
 CUresult towc_copy_run(struct towc_copy *copy)
 {

@@ -55,28 +55,27 @@ static bool look_captures(const struct towc_copy *copy)
 
 /* ---- what time changes ---- */
 
-/* Whether the context may have work that nobody has waited for. */
-static bool has_work(const struct towc_link *link)
+/* Whether the device was given work behind what is known to be done. */
+static bool has_work(const struct towc_link *link, const _Atomic uint64_t *done)
 {
     return atomic_load_explicit(&link->worked, memory_order_relaxed) >
-           atomic_load_explicit(&towc_context_current()->done, memory_order_relaxed);
+           atomic_load_explicit(done, memory_order_relaxed);
 }
 
 /* True if the device may have much to do before a copy in a default stream. */
 static bool is_busy(const struct towc_link *link, CUstream stream)
 {
     const struct towc_context *context = towc_context_current();
-    uint64_t worked = atomic_load_explicit(&link->worked, memory_order_relaxed);
     return look_any(&link->hostfns.turns) ||
-           (has_work(link) &&
-            (stream == CU_STREAM_PER_THREAD ||
-             worked > atomic_load_explicit(&context->default_done, memory_order_relaxed)));
+           (has_work(link, &context->done) &&
+            (stream == CU_STREAM_PER_THREAD || has_work(link, &context->default_done)));
 }
 
 /* Functions of streams are counted; of graphs it is only known that there are some. */
 static bool may_be_written(const struct towc_link *link)
 {
-    return look_any(&link->hostfns.writers) || (look_any(&link->hostfns.graphs) && has_work(link));
+    return look_any(&link->hostfns.writers) ||
+           (look_any(&link->hostfns.graphs) && has_work(link, &towc_context_current()->done));
 }
 
 /* A synchronous copy of pageable memory has been read when it is sent, and the server lets nothing
