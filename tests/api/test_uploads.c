@@ -3,9 +3,7 @@
 #include "api.h"
 
 #include <pthread.h>
-#include <signal.h>
 #include <stdatomic.h>
-#include <time.h>
 
 enum { MIB = 1 << 20 };
 
@@ -93,12 +91,34 @@ static void uploads_to_a_stream_that_stands_still_do_not_wait(struct api *api)
     free(back);
 }
 
+/* A host function writes `bytes`, which are uploaded behind it. */
 struct late {
-    unsigned char *bytes;
+    unsigned char *bytes, *back;
     size_t size;
     int seed;
     atomic_int written; /* looked at without order, as nobody need to look at all */
+    CUdeviceptr device;
+    CUstream stream;
 };
+/* Inside a command, in one frame, in several. */
+static const size_t late_sizes[] = {4096, 65536, 4 * MIB};
+enum { LATE_SIZES = sizeof late_sizes / sizeof *late_sizes };
+
+static void late_begin(struct late *late)
+{
+    late->back = malloc(4 * MIB);
+    OK(cuMemHostAlloc((void **)&late->bytes, 4 * MIB, 0));
+    OK(cuMemAlloc(&late->device, 4 * MIB));
+    OK(cuStreamCreate(&late->stream, CU_STREAM_NON_BLOCKING));
+}
+
+static void late_end(struct late *late)
+{
+    OK(cuStreamDestroy(late->stream));
+    OK(cuMemFree(late->device));
+    OK(cuMemFreeHost(late->bytes));
+    free(late->back);
+}
 
 static void write_late(void *user)
 {
@@ -110,55 +130,30 @@ static void write_late(void *user)
 /* Nobody has waited for the function: the stream says that it comes first. */
 static void an_upload_has_what_a_host_function_wrote_before(struct api *api)
 {
-    static const size_t sizes[] = {4096, 65536, 4 * MIB};
     struct late late = {0};
-    unsigned char *back = malloc(4 * MIB);
-    CUdeviceptr device;
-    CUstream stream;
     (void)api;
-    OK(cuMemHostAlloc((void **)&late.bytes, 4 * MIB, 0));
-    OK(cuMemAlloc(&device, 4 * MIB));
-    OK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
-    for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
-        late.size = sizes[i];
-        late.seed = (int)i;
+    late_begin(&late);
+    for (int i = 0; i < LATE_SIZES; i++) {
+        late.size = late_sizes[i];
+        late.seed = i;
         atomic_store(&late.written, 0);
-        OK(cuLaunchHostFunc(stream, write_late, &late));
+        OK(cuLaunchHostFunc(late.stream, write_late, &late));
         while (atomic_load_explicit(&late.written, memory_order_relaxed) == 0) {
             usleep(1000);
         }
         usleep(50000); /* its end is known, too */
-        OK(cuMemcpyHtoDAsync(device, late.bytes, sizes[i], stream));
-        OK(cuMemcpyDtoHAsync(back, device, sizes[i], stream));
-        OK(cuStreamSynchronize(stream));
-        EQUAL(wrong_bytes(back, sizes[i], (int)i), 0);
+        OK(cuMemcpyHtoDAsync(late.device, late.bytes, late.size, late.stream));
+        OK(cuMemcpyDtoHAsync(late.back, late.device, late.size, late.stream));
+        OK(cuStreamSynchronize(late.stream));
+        EQUAL(wrong_bytes(late.back, late.size, i), 0);
     }
-    OK(cuStreamDestroy(stream));
-    OK(cuMemFree(device));
-    OK(cuMemFreeHost(late.bytes));
-    free(back);
-}
-
-static void open_gate_later(union sigval value)
-{
-    sem_post(value.sival_ptr);
+    late_end(&late);
 }
 
 static void write_behind_gate(void *user)
 {
     sem_wait(&api_gate);
     write_late(user);
-}
-
-/* After 50 ms: the thread that called waits in a copy. */
-static void gate_opens_soon(timer_t *ret_timer)
-{
-    struct sigevent event = {.sigev_notify = SIGEV_THREAD,
-                             .sigev_notify_function = open_gate_later,
-                             .sigev_value.sival_ptr = &api_gate};
-    const struct itimerspec soon = {.it_value.tv_nsec = 50000000};
-    OK(timer_create(CLOCK_MONOTONIC, &event, ret_timer));
-    OK(timer_settime(*ret_timer, 0, &soon, NULL));
 }
 
 static CUgraphExec graph_of(void (*function)(void *), void *user)
@@ -177,45 +172,36 @@ static CUgraphExec graph_of(void (*function)(void *), void *user)
 /* The function is of a stream or of a graph, and has not begun when the copy is asked for. */
 static void an_upload_waits_its_turn_behind_a_host_function(struct api *api)
 {
-    static const size_t sizes[] = {4096, 65536, 4 * MIB};
     struct late late = {0};
-    unsigned char *back = malloc(4 * MIB);
-    CUdeviceptr device;
-    CUstream own;
     (void)api;
-    OK(cuMemHostAlloc((void **)&late.bytes, 4 * MIB, 0));
-    OK(cuMemAlloc(&device, 4 * MIB));
-    OK(cuStreamCreate(&own, CU_STREAM_NON_BLOCKING));
+    late_begin(&late);
     OK(sem_init(&api_gate, 0, 0));
     CUgraphExec exec = graph_of(write_behind_gate, &late);
-    for (unsigned i = 0; i < 4 * sizeof sizes / sizeof sizes[0]; i++) {
+    for (int i = 0; i < 4 * LATE_SIZES; i++) {
         bool graph = i & 1, synchronous = i & 2;
-        CUstream stream = synchronous ? NULL : own;
-        timer_t timer;
-        late.size = sizes[i / 4];
-        late.seed = (int)i;
+        CUstream stream = synchronous ? NULL : late.stream;
+        pthread_t opener;
+        late.size = late_sizes[i / 4];
+        late.seed = i;
         memset(late.bytes, 0xee, late.size);
         if (graph) {
             OK(cuGraphLaunch(exec, stream));
         } else {
             OK(cuLaunchHostFunc(stream, write_behind_gate, &late));
         }
-        gate_opens_soon(&timer);
+        OK(pthread_create(&opener, NULL, api_open_gate, NULL)); /* soon: this one waits in a copy */
         if (synchronous) {
-            OK(cuMemcpyHtoD(device, late.bytes, late.size));
+            OK(cuMemcpyHtoD(late.device, late.bytes, late.size));
         } else {
-            OK(cuMemcpyHtoDAsync(device, late.bytes, late.size, stream));
+            OK(cuMemcpyHtoDAsync(late.device, late.bytes, late.size, stream));
         }
         OK(cuStreamSynchronize(stream));
-        OK(cuMemcpyDtoH(back, device, late.size));
-        EQUAL(wrong_bytes(back, late.size, (int)i), 0);
-        OK(timer_delete(timer));
+        OK(cuMemcpyDtoH(late.back, late.device, late.size));
+        EQUAL(wrong_bytes(late.back, late.size, i), 0);
+        OK(pthread_join(opener, NULL));
     }
     OK(cuGraphExecDestroy(exec));
-    OK(cuStreamDestroy(own));
-    OK(cuMemFree(device));
-    OK(cuMemFreeHost(late.bytes));
-    free(back);
+    late_end(&late);
 }
 
 /* A context ends with copies under way, and the next one starts afresh. */
