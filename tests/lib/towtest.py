@@ -35,6 +35,7 @@ SLOW = 1 if TREE == "plain" else 5  # how much longer sanitized code may take
 os.environ.setdefault("TOWLINE_TRANSPORT", "unix")
 
 _tests = {}
+_any_user = ""
 
 
 class Skip(Exception):
@@ -50,9 +51,16 @@ def test(limit=60, alone=False, trees=("plain",), name=None, matrix="", uses="",
     def add(function):
         if TREE in trees:
             tried = function if WHOLE or not whole else left_to_ci
-            _tests[name or function.__name__] = (tried, limit * SLOW, alone, matrix, uses, waits)
+            _tests[name or function.__name__] = (tried, limit * SLOW, alone, matrix or _any_user, uses, waits)
         return function
     return add
+
+
+def same_for_all_users():
+    """Said by a file before its tests: what they see does not depend on the user. .ci/as-user draws from them, as from all of
+    this matrix; they are run by root, too."""
+    global _any_user
+    _any_user = "the same for all users" if TREE == "plain" else ""
 
 
 def left_to_ci():

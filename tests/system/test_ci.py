@@ -8,6 +8,7 @@ import os
 import pathlib
 import re
 import shutil
+import subprocess
 import sys
 import tempfile
 import xml.etree.ElementTree
@@ -365,6 +366,14 @@ def the_runner_draws_by_a_seed():
         t.check(all("plain.small.passes" in names and len(names) == 5 + 3 for names in listed), str(listed))
         t.equal({name for name in listed[0] if "alike" in name}, first, "the same seed again")
         t.check(any(names != listed[0] for names in listed), f"whatever the seed, the same: {listed[0]}")
+
+
+@t.test()
+def what_is_the_same_for_all_users_is_drawn_in_the_plain_tree_alone():
+    for tree, wanted in (("plain", {"the same for all users"}), ("asan", {""})):
+        done = subprocess.run([sys.executable, t.ROOT / "tests" / "system" / "test_managed.py", "--list"], capture_output=True, text=True,
+                              env=dict(os.environ, TOWLINE_TREE=tree), check=True)
+        t.equal({line.split("\t")[3] for line in done.stdout.splitlines()}, wanted, f"the matrices in {tree}")
 
 
 @t.test()

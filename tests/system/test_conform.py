@@ -11,6 +11,8 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "lib"))
 from towtest import *  # noqa: E402,F403
 import towtest as t  # noqa: E402
 
+t.same_for_all_users()
+
 FOLDER = t.ROOT / "tests" / "conform"
 EXPECTED = FOLDER / "expected.txt"
 SOFT = FOLDER / "soft.txt"  # cases that the software GPU answers otherwise, with the reasons

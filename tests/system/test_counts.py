@@ -18,6 +18,8 @@ import time
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "lib"))
 import towtest as t  # noqa: E402
 
+t.same_for_all_users()
+
 HELPERS = t.ROOT / "tests" / "system" / "helpers"
 MEASURE = t.BUILD / "bench" / "towline-measure"
 LAUNCH_COUNTS = t.BUILD / "tests" / "client" / "launch_counts"

@@ -22,6 +22,8 @@ import frame_cutter  # noqa: E402
 import rawclient as raw  # noqa: E402
 import towtest as t  # noqa: E402
 
+t.same_for_all_users()
+
 HELPERS = t.ROOT / "tests" / "system" / "helpers"
 CAN_LANES, CAN_LAST = 1, 128
 REFUSE, CHALLENGE, PROOF, PROVED, LASTING, RESUME = 0xF002, 0xF016, 0xF017, 0xF018, 0xF01A, 0xF01B

@@ -20,6 +20,8 @@ import zlib
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "lib"))
 import towtest as t  # noqa: E402
 
+t.same_for_all_users()
+
 RUN = t.ROOT / "examples" / "run"
 
 

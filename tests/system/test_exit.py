@@ -14,6 +14,8 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "lib"))
 
 import towtest as t  # noqa: E402
 
+t.same_for_all_users()
+
 
 @t.test(limit=180)
 def nothing_is_said_about_a_server_that_hangs_up():

@@ -21,6 +21,8 @@ import time
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "lib"))
 import towtest as t  # noqa: E402
 
+t.same_for_all_users()
+
 HELPERS = pathlib.Path(__file__).resolve().parent / "helpers"
 ROLES = ("client", "listener", "worker", "shaker")  # as failing.c numbers them
 TRIED = ("client", "listener", "worker")

@@ -16,6 +16,8 @@ import rawclient as raw  # noqa: E402
 from rawclient import NO_OPTIONS, RAW, image_ref, kernel, library, with_image  # noqa: E402
 import towtest as t  # noqa: E402
 
+t.same_for_all_users()
+
 ALL = ("plain", "asan", "tsan")
 BOTH = ("plain", "asan")
 BYE = 0xF009

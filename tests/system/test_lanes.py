@@ -16,6 +16,8 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "lib"))
 import rawclient as raw  # noqa: E402
 import towtest as t  # noqa: E402
 
+t.same_for_all_users()
+
 HELPERS = t.ROOT / "tests" / "system" / "helpers"
 API = t.BUILD / "tests" / "api"
 ALL = ("plain", "asan", "tsan")

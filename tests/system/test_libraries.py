@@ -22,6 +22,8 @@ import sys
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "lib"))
 import towtest as t  # noqa: E402
 
+t.same_for_all_users()
+
 FOLDER = t.ROOT / "tests" / "gpu" / "programs"
 ENTRIES = {entry["name"]: entry for entry in json.loads((FOLDER / "programs.json").read_text())["programs"]}
 FLAGS = ["-O1", "-std=c++17", "-gencode", "arch=compute_90,code=compute_90"]

@@ -18,6 +18,8 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "lib"))
 import rawclient as raw  # noqa: E402
 import towtest as t  # noqa: E402
 
+t.same_for_all_users()
+
 PROGRAM = t.BUILD / "tests" / "api" / "api_managed"
 HELPERS = t.ROOT / "tests" / "system" / "helpers"
 NOTICE, MIRROR, SIDE, FETCH = 0xF00A, 0xF00E, 0xF010, 0xF013

@@ -21,6 +21,8 @@ import towtest as t  # noqa: E402
 from browser import Browser  # noqa: E402
 from web import Web, holding  # noqa: E402
 
+t.same_for_all_users()
+
 MIB = 1 << 20
 
 PAGE = t.ROOT / "src" / "server" / "web" / "page"

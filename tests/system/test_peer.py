@@ -10,6 +10,8 @@ import sys
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "lib"))
 import towtest as t  # noqa: E402
 
+t.same_for_all_users()
+
 GPU_PROGRAMS = t.ROOT / "tests" / "gpu" / "programs"
 
 

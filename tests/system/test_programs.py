@@ -13,6 +13,8 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "lib"))
 from towtest import *  # noqa: E402,F403
 import towtest as t  # noqa: E402
 
+t.same_for_all_users()
+
 TABLE = json.loads((t.PROGRAMS / "programs.json").read_text())
 
 

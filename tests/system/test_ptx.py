@@ -12,6 +12,8 @@ import time
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "lib"))
 import towtest as t  # noqa: E402
 
+t.same_for_all_users()
+
 DIFFERENTIAL = t.ROOT / "tests" / "ptx" / "differential" / "differential.py"
 
 # What the software GPU knows and no form can show: it ends the kernel, needs sm_90a or sm_100 (clusterlaunchcontrol) or memory of

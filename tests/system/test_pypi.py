@@ -11,6 +11,8 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "lib"))
 import pypi  # noqa: E402
 import towtest as t  # noqa: E402
 
+t.same_for_all_users()
+
 SCRIPTS = t.ROOT / "tests" / "system" / "pypi"
 LIMIT = 2 * pypi.INSTALL_LIMIT + 330
 

@@ -29,6 +29,8 @@ import ring  # noqa: E402
 import rogue  # noqa: E402
 import towtest as t  # noqa: E402
 
+t.same_for_all_users()
+
 HELPERS = pathlib.Path(__file__).resolve().parent / "helpers"
 BOTH = ("plain", "asan")
 KINDS = ("unix", "tcp")

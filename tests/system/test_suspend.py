@@ -20,6 +20,8 @@ import test_conform  # noqa: E402
 import test_examples  # noqa: E402
 import towtest as t  # noqa: E402
 
+t.same_for_all_users()
+
 t._tests.clear()  # theirs run from their own files
 
 HELPERS = t.ROOT / "tests" / "system" / "helpers"

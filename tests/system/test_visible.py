@@ -17,6 +17,8 @@ import towtest as t  # noqa: E402
 sys.path.insert(0, str(t.ROOT / "tools" / "apigen"))
 import table  # noqa: E402
 
+t.same_for_all_users()
+
 PROGRAM = t.BUILD / "tests" / "api" / "api_visible"
 NOBODY = ["setpriv", "--reuid", "65534", "--regid", "65534", "--clear-groups"]
 
