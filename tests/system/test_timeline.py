@@ -578,7 +578,7 @@ threads = [threading.Thread(target=work) for _ in range(12)]
         done = summed(path)
         t.equal((done.returncode, done.stderr), (0, ""), "how it ends")
         for wanted in (rf"^{path}: \S+, [\d.]+ m?s, {end['calls']} calls by 13 threads, {said['waits']} waits for the server$", "^WHERE THE TIME WENT ",
-                       r"^  GPU: busy +[\d.]+ [mu]s +\d+ %$", r"^  turns +[\d.]+ [mu]s +\d+ % +20 ", r"^  copy to the GPU +.* 1 +1\.0 MiB +[\d.]+ [MG]iB/s$",
+                       r"^  GPU: busy +[\d.]+ [mu]?s +\d+ %$", r"^  turns +[\d.]+ [mu]?s +\d+ % +20 ", r"^  copy to the GPU +.* 1 +1\.0 MiB +[\d.]+ [MG]iB/s$",
                        r"^  cuLaunchKernel +.* 20 ", rf"^{server.address('tcp')}: .* sent, .* received; its clock is known to [\d.]+ [um]s\.$"):
             t.check(re.search(wanted, done.stdout, re.M), f"{wanted} is not in:\n{done.stdout}")
         t.equal(t.run(["sh", "-c", f"{t.TOWLINE} timeline - < {path}"]).stdout.splitlines()[1:], done.stdout.splitlines()[1:], "of stdin")
