@@ -37,12 +37,14 @@ enum {
 #define PATIENCE_NS (1 * TOW_TIME_MS)
 #define NAP_NS (20 * TOW_TIME_US)
 
-/* How long the commands behind a synchronous upload wait for the device. ThreadSanitizer sees what
- * runs at once afterwards, and on a busy machine its software GPU is slow. */
-#if defined(__SANITIZE_THREAD__)
+/* How long the commands behind a synchronous upload wait for the device to begin with it, and to be
+ * done once it has: then nothing that came before holds it up. ThreadSanitizer sees what runs at
+ * once afterwards, and on a busy machine its software GPU is slow. */
 #define READ_WAIT_NS TOW_TIME_S
+#if defined(__SANITIZE_THREAD__)
+#define BEGIN_WAIT_NS READ_WAIT_NS
 #else
-#define READ_WAIT_NS (50 * TOW_TIME_MS)
+#define BEGIN_WAIT_NS (50 * TOW_TIME_MS)
 #endif
 #define READ_SPIN_NS (50 * TOW_TIME_US)
 
@@ -50,7 +52,7 @@ enum {
 struct slot {
     struct tows_pinned_buffer *buffer; /* owned; its event: the device has read it */
     CUstream stream;                   /* only compared */
-    const void *upload;                /* whose bytes it has, or had; only compared */
+    uint64_t upload;                   /* whose bytes it has, or had: its number */
     bool in_hand;   /* bytes are being received into it, or handed to the device */
     unsigned asked; /* threads that ask the driver for its event: it stays meanwhile */
     unsigned uses;  /* how often it was given to the device */
@@ -62,16 +64,19 @@ struct upload_state {
     struct tow_mutex lock;           /* guards the list and what is in it */
     struct slot *slots, **slots_end; /* all; used longest ago first */
     atomic_bool impatient;           /* patience was in vain the last time */
+    atomic_uint_least64_t uploads;   /* so many were begun; their numbers */
 };
 
 struct upload {
     struct tows_session *session;
     struct upload_state *state;
     CUdeviceptr to;
+    uint64_t number;
     uint64_t stream; /* the client's id: it is looked up whenever bytes have come */
     uint32_t context;
     uint16_t thread;
     bool synchronous;  /* the program's call is synchronous, see upload_wait_read() */
+    atomic_bool begun; /* the device has read some of its bytes */
     atomic_int status; /* CUresult: the first failure; lanes work on it at a time */
     bool is_3d;        /* then `copy_3d` says where the bytes go, not `to` */
     struct tow_copy_3d copy_3d;
@@ -139,7 +144,7 @@ static void give_slot(struct upload *u, struct slot *slot, CUstream stream)
     }
     unlink_slot(state, at);
     slot->stream = stream;
-    slot->upload = u;
+    slot->upload = u->number;
     slot->in_hand = false;
     slot->uses++;
     upload_append(state, slot);
@@ -160,6 +165,9 @@ static bool slot_is_read(struct upload *u, struct slot *slot, bool *ret_same)
     tow_mutex_lock(&state->lock);
     slot->asked--;
     *ret_same = slot->uses == uses && !slot->in_hand;
+    if (read && *ret_same && slot->upload == u->number) {
+        atomic_store_explicit(&u->begun, true, memory_order_relaxed);
+    }
     return read;
 }
 
@@ -388,7 +396,7 @@ static bool is_read(struct upload *u)
     tow_mutex_lock(&u->state->lock);
     for (struct slot *slot = u->state->slots; slot != NULL && read;) {
         bool same = true;
-        if (slot->upload == u && !slot->in_hand && slot->buffer->context == u->context) {
+        if (slot->upload == u->number && !slot->in_hand && slot->buffer->context == u->context) {
             read = slot_is_read(u, slot, &same) || !same;
         }
         slot = same ? slot->next : u->state->slots; /* it was moved in the list */
@@ -400,15 +408,15 @@ static bool is_read(struct upload *u)
 
 /* A synchronous copy from pageable memory is as good as done when it returns. CUDA does not promise
  * it, but programs rely on it, with streams that wait for no other. So the commands behind the copy
- * wait for the device, which as a rule takes some microseconds; not for long, for what its stream
- * waits for may be behind on the line. */
+ * wait for the device, which as a rule takes some microseconds. Not for long while it has not
+ * begun, for what its stream waits for may be behind on the line. */
 static void upload_wait_read(struct upload *u)
 {
     int64_t began = tow_time_now_ns(), now = began;
     if (tows_session_enter(u->session, u->context) != CUDA_SUCCESS) {
         return;
     }
-    while (!is_read(u) && now - began < READ_WAIT_NS) {
+    while (!is_read(u) && now - began < (u->begun ? READ_WAIT_NS : BEGIN_WAIT_NS)) {
         if (now - began < READ_SPIN_NS) {
             tow_thread_pause();
         } else {
@@ -463,6 +471,7 @@ static void upload_expect(struct tows_serve *call, const struct upload *what, ui
     *u = *what;
     u->session = call->session;
     u->state = state;
+    u->number = atomic_fetch_add(&state->uploads, 1) + 1;
     u->context = call->frame.context;
     u->thread = call->frame.thread;
     u->status = (int)call->status;
