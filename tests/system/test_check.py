@@ -279,6 +279,39 @@ def what_is_not_looked_at_is_told_and_is_no_mistake():
     t.equal((report["not_looked_at"], report["found"], report["findings"]), (1, 0, []), "the report")
 
 
+def crowded(folder, name, body, *host):
+    """A program whose kernel has 70 races at lines of their own, one after the other, and then `body`."""
+    program = pathlib.Path(folder) / f"{name}.ptx"
+    races = "".join(f".loc 1 {100 + i} 0\nst.shared.u32 [data+{4 * i}], %r1;\n" for i in range(70))
+    program.write_text("".join(f"// host: {line}\n" for line in host) +
+                       ".version 7.1\n.target sm_52\n.address_size 64\n"
+                       ".visible .entry k(.param .u64 p0)\n{\n.shared .align 4 .b8 data[280];\n.reg .b32 %r<9>;\n.reg .b64 %rd<9>;\n"
+                       f"ld.param.u64 %rd1, [p0];\nmov.u32 %r1, %tid.x;\n{body.replace('RACES', races)}.loc 1 20 0\nret;\n}}\n"
+                       '.file 1 "crowded.cu"\n')
+    return program
+
+
+@t.test(60, trees=("plain", "asan"))
+def what_is_only_told_hides_no_mistake_that_ends_a_kernel():
+    """A launch tells 64 of 70 races; what is wrong behind them is told instead of one, and that there are more once."""
+    launch = "launch k 1 64 0 a"
+    with tempfile.TemporaryDirectory(prefix="tow") as folder:
+        past = crowded(folder, "past", "RACES.loc 1 300 0\nst.global.u32 [%rd1+252], %r1;\nst.global.u32 [%rd1+256], %r1;\n", "alloc a 256", launch,
+                       "sync", "free a")
+        done, report = check("--tool=memcheck,racecheck", program=[HOST, past])
+        kinds = [(finding["tool"], finding["kind"]) for finding in report["findings"]]
+        t.equal([(kind, kinds.count(kind)) for kind in sorted(set(kinds))],
+                [(("memcheck", "out-of-bounds"), 1), (("racecheck", "more"), 1), (("racecheck", "race"), 63)], done.stderr)
+        wrong = next(finding for finding in report["findings"] if finding["tool"] == "memcheck")
+        t.equal((wrong["line"], wrong["threads"], wrong["allocation"]["where"]), (300, 64, "behind"), "the mistake behind them")
+        # The first thing that is told is of another tool; and the kernel runs three times.
+        unwritten = crowded(folder, "unwritten", ".loc 1 50 0\nld.global.u32 %r2, [%rd1];\nRACES", "alloc a 256", launch, "sync", launch, "sync",
+                            launch, "sync", "free a")
+        done, report = check("--tool=initcheck,racecheck", program=[HOST, unwritten])
+        more = [(finding["tool"], finding["threads"]) for finding in report["findings"] if finding["kind"] == "more"]
+        t.equal((more, report["found"], report["findings"][0]["kind"]), ([("racecheck", 7)], 65, "uninitialized"), done.stderr)
+
+
 @t.test(60)
 def a_server_for_others_does_not_check():
     with tempfile.TemporaryDirectory(prefix="tow") as folder:

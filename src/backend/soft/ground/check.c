@@ -26,6 +26,15 @@
 #define NAME_MAX_ 400                /* bytes of a kernel's or a file's name that are told, */
 #define NAME_LEAST 60 /* and where the line would be longer than a pipe takes at once */
 
+static const struct {
+    const char *name;
+    unsigned bit;
+} tools[TOW_SOFT_CHECK_TOOLS] = {{"memcheck", TOW_PTX_CHECK_MEMORY},
+                                 {"synccheck", TOW_PTX_CHECK_SYNC},
+                                 {"initcheck", TOW_PTX_CHECK_INIT},
+                                 {"racecheck", TOW_PTX_CHECK_RACE}};
+enum { MEMCHECK, SYNCCHECK, INITCHECK, RACECHECK };
+
 struct freed {
     uint64_t base, size, number;
     enum tow_soft_alloc_kind kind;
@@ -58,22 +67,15 @@ static uint64_t race_memory(void)
 
 int tow_soft_check_open(const char *order, char *why, size_t why_size)
 {
-    static const struct {
-        const char *name;
-        unsigned bit;
-    } tools[] = {{"memcheck", TOW_PTX_CHECK_MEMORY},
-                 {"synccheck", TOW_PTX_CHECK_SYNC},
-                 {"initcheck", TOW_PTX_CHECK_INIT},
-                 {"racecheck", TOW_PTX_CHECK_RACE}};
     unsigned checks = 0;
     const char *path = order;
     while (*path != '\0' && *path != ':') {
         size_t length = strcspn(path, ",:"), i = 0;
-        while (i < sizeof tools / sizeof *tools &&
+        while (i < TOW_SOFT_CHECK_TOOLS &&
                (strlen(tools[i].name) != length || memcmp(tools[i].name, path, length) != 0)) {
             i++;
         }
-        if (i == sizeof tools / sizeof *tools) {
+        if (i == TOW_SOFT_CHECK_TOOLS) {
             snprintf(why, why_size, "The software GPU has no such tool to check with: %s.", order);
             return -EINVAL;
         }
@@ -303,6 +305,23 @@ static bool only_told(enum tow_ptx_fault_kind kind)
            kind == TOW_PTX_FAULT_RACE || kind == TOW_PTX_FAULT_UNSEEN;
 }
 
+/* Its number in tools[]. */
+static unsigned tool_of(enum tow_ptx_fault_kind kind)
+{
+    bool sync = only_told(kind) || kind == TOW_PTX_FAULT_DEADLOCK;
+    bool race = kind == TOW_PTX_FAULT_RACE || kind == TOW_PTX_FAULT_UNSEEN;
+    return kind == TOW_PTX_FAULT_UNWRITTEN ? INITCHECK
+           : race                          ? RACECHECK
+           : sync                          ? SYNCCHECK
+                                           : MEMCHECK;
+}
+
+/* It may be one of many, and is left out of a full list for what is more. */
+static bool gives_way(enum tow_ptx_fault_kind kind)
+{
+    return only_told(kind) && kind != TOW_PTX_FAULT_UNSEEN;
+}
+
 static uint64_t fault_order(const uint32_t at[3])
 {
     return ((uint64_t)at[2] << 42) + ((uint64_t)at[1] << 21) + at[0];
@@ -312,6 +331,23 @@ static bool fault_before(const struct tow_ptx_fault *a, const struct tow_ptx_fau
 {
     uint64_t in_grid = fault_order(a->block), other = fault_order(b->block);
     return in_grid != other ? in_grid < other : fault_order(a->thread) < fault_order(b->thread);
+}
+
+/* Where another one goes, in place of what gives way where the list is full; NULL: nowhere. */
+static struct tow_soft_finding *find_room(struct tow_soft_findings *all,
+                                          enum tow_ptx_fault_kind kind)
+{
+    if (all->count < TOW_SOFT_FINDINGS_MAX) {
+        return &all->list[all->count++];
+    }
+    for (unsigned i = gives_way(kind) ? 0 : all->count; i > 0; i--) {
+        struct tow_soft_finding *one = &all->list[i - 1];
+        if (gives_way(one->fault.kind)) {
+            all->missed[tool_of(one->fault.kind)] += one->threads;
+            return one;
+        }
+    }
+    return NULL;
 }
 
 void tow_soft_check_found(void *findings, const struct tow_ptx_fault *fault)
@@ -330,11 +366,12 @@ void tow_soft_check_found(void *findings, const struct tow_ptx_fault *fault)
             return;
         }
     }
-    if (all->count == TOW_SOFT_FINDINGS_MAX) {
-        all->missed++;
-        return;
+    struct tow_soft_finding *room = find_room(all, fault->kind);
+    if (room != NULL) {
+        *room = (struct tow_soft_finding){*fault, UINT64_C(1) + fault->more};
+    } else {
+        all->missed[tool_of(fault->kind)] += UINT64_C(1) + fault->more;
     }
-    all->list[all->count++] = (struct tow_soft_finding){*fault, 1 + fault->more};
 }
 
 /* No memory of the host or of an allocation is there: addresses of shared and local memory, and of
@@ -408,16 +445,6 @@ static const char *kind_of(const struct tow_ptx_fault *fault, const struct near 
     return "other";
 }
 
-static const char *tool_of(enum tow_ptx_fault_kind kind)
-{
-    bool sync = only_told(kind) || kind == TOW_PTX_FAULT_DEADLOCK;
-    bool race = kind == TOW_PTX_FAULT_RACE || kind == TOW_PTX_FAULT_UNSEEN;
-    return kind == TOW_PTX_FAULT_UNWRITTEN ? "initcheck"
-           : race                          ? "racecheck"
-           : sync                          ? "synccheck"
-                                           : "memcheck";
-}
-
 /* Whether it was told of an earlier launch; from now on it was. The same code may be loaded several
  * times; other code may have the same names. */
 static bool told_before(const struct tow_ptx_fault *fault, const uint8_t *code)
@@ -478,7 +505,7 @@ static bool tell_finding(const struct tow_soft_finding *finding, int names)
     }
     struct tow_buf out;
     struct tow_json json;
-    line_begin(&json, &out, tool_of(fault->kind), kind_of(fault, &near));
+    line_begin(&json, &out, tools[tool_of(fault->kind)].name, kind_of(fault, &near));
     tow_json_str(&json, "access", deeds[fault->deed]);
     tow_json_str(&json, "space", places[fault->place]);
     tow_json_u64(&json, "bytes", fault->bytes);
@@ -498,6 +525,22 @@ static bool tell_finding(const struct tow_soft_finding *finding, int names)
     return line_end(&json, &out);
 }
 
+/* Mistakes of a tool for which there was no room: once of a kernel, as what is only told. */
+static void tell_missed(const struct tow_soft_findings *findings, unsigned tool)
+{
+    const char *kernel = findings->list[0].fault.kernel;
+    struct tow_ptx_fault fault = {.kind = TOW_PTX_FAULT_NONE, .line = tool, .kernel = kernel};
+    struct tow_buf out;
+    struct tow_json json;
+    if (findings->missed[tool] == 0 || told_before(&fault, findings->code)) {
+        return;
+    }
+    line_begin(&json, &out, tools[tool].name, "more");
+    put_name(&json, "kernel", kernel, NAME_MAX_);
+    tow_json_u64(&json, "threads", findings->missed[tool]);
+    line_end(&json, &out);
+}
+
 void tow_soft_check_tell(const struct tow_soft_findings *findings)
 {
     tow_mutex_lock(&tow_soft.lock); /* allocations are looked at */
@@ -510,13 +553,8 @@ void tow_soft_check_tell(const struct tow_soft_findings *findings)
             tell_finding(&findings->list[i], NAME_LEAST);
         }
     }
-    if (findings->missed > 0) {
-        struct tow_buf out;
-        struct tow_json json;
-        line_begin(&json, &out, tool_of(findings->list[0].fault.kind), "more");
-        put_name(&json, "kernel", findings->list[0].fault.kernel, NAME_MAX_);
-        tow_json_u64(&json, "threads", findings->missed);
-        line_end(&json, &out);
+    for (unsigned i = 0; i < TOW_SOFT_CHECK_TOOLS; i++) {
+        tell_missed(findings, i);
     }
     tow_mutex_unlock(&tow_soft.lock);
 }

@@ -14,7 +14,10 @@
 struct tow_soft_alloc;
 struct tow_soft_ctx;
 
-enum { TOW_SOFT_FINDINGS_MAX = 64 }; /* different ones of a launch */
+enum {
+    TOW_SOFT_FINDINGS_MAX = 64, /* different ones of a launch */
+    TOW_SOFT_CHECK_TOOLS = 4,
+};
 
 struct tow_soft_finding {
     struct tow_ptx_fault fault; /* of the first block and thread */
@@ -25,8 +28,8 @@ struct tow_soft_findings {
     const uint8_t *code; /* borrowed: the digest of what runs, TOW_SHA256_SIZE bytes */
     struct tow_soft_finding list[TOW_SOFT_FINDINGS_MAX];
     unsigned count;
-    bool wrong;      /* one that is more than told */
-    uint64_t missed; /* no room in the list */
+    bool wrong;                            /* one that is more than told */
+    uint64_t missed[TOW_SOFT_CHECK_TOOLS]; /* no room in the list */
 };
 
 /* `order` is "TOOL[,TOOL]:PATH", PATH that of a pipe. -Exxx with a sentence. */
