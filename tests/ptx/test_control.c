@@ -525,6 +525,62 @@ static void a_barrier_that_cannot_complete_is_a_deadlock(void **state)
     machine_unload(&m);
 }
 
+#define END_AND_FILE "END: ret;\n}\n.file 1 \"a.cu\"\n.visible .entry other()\n{\n"
+
+/* The half of the warp that has left was its last group. */
+static void whoever_waits_for_ever_has_a_line_in_the_source(void **state)
+{
+    (void)state;
+    machine_load(
+        &m,
+        machine_wrap("", REGS
+                     ".loc 1 20 0\nmov.u32 %r1, %tid.x; setp.ge.u32 %p0, %r1, 16; @%p0 bra END;\n"
+                     ".loc 1 30 0\nbar.sync 1, 64;\n"
+                     ".loc 1 40 0\n" END_AND_FILE),
+        true);
+    assert_int_equal(machine_run1(&m, "k", 1, 32, NULL, 0), -5);
+    assert_int_equal(m.fault.kind, TOW_PTX_FAULT_DEADLOCK);
+    assert_non_null(m.fault.file);
+    assert_string_equal(m.fault.file, "a.cu");
+    assert_int_equal(m.fault.file_line, 30);
+    machine_unload(&m);
+}
+
+static struct tow_ptx_fault alone; /* of who went on alone */
+
+static void found_alone(void *user, const struct tow_ptx_fault *fault)
+{
+    (void)user;
+    if (fault->kind == TOW_PTX_FAULT_MASK_OTHER) {
+        alone = *fault;
+    }
+}
+
+static void whoever_goes_on_alone_has_a_line_in_the_source(void **state)
+{
+    (void)state;
+    tow_ptx_check_loads(TOW_PTX_CHECK_SYNC);
+    machine_load(&m,
+                 machine_wrap("", REGS "mov.u32 %r1, %tid.x; and.b32 %r2, %r1, 24;\n"
+                                       "setp.eq.u32 %p0, %r2, 8; @%p0 bra WAIT;\n"
+                                       "setp.ge.u32 %p0, %r1, 16; @%p0 bra END;\n"
+                                       ".loc 1 30 0\nbar.warp.sync 0xffff;\n"
+                                       "WAIT: bar.sync 0;\n" END_AND_FILE),
+                 true);
+    tow_ptx_check_loads(0);
+    m.found = found_alone;
+    m.checks = TOW_PTX_CHECK_SYNC;
+    memset(&alone, 0, sizeof alone);
+    assert_int_equal(machine_run1(&m, "k", 1, 32, NULL, 0), 0);
+    m.found = NULL;
+    m.checks = 0;
+    assert_int_equal(alone.kind, TOW_PTX_FAULT_MASK_OTHER);
+    assert_int_equal(alone.thread[0], 0);
+    assert_non_null(alone.file);
+    assert_int_equal(alone.file_line, 30);
+    machine_unload(&m);
+}
+
 static void threads_of_a_warp_can_wait_for_each_other(void **state)
 {
     (void)state;
@@ -893,6 +949,8 @@ int main(void)
         cmocka_unit_test(named_barriers_pair_producers_with_consumers),
         cmocka_unit_test(exited_threads_do_not_hold_a_barrier),
         cmocka_unit_test(a_barrier_that_cannot_complete_is_a_deadlock),
+        cmocka_unit_test(whoever_waits_for_ever_has_a_line_in_the_source),
+        cmocka_unit_test(whoever_goes_on_alone_has_a_line_in_the_source),
         cmocka_unit_test(threads_of_a_warp_can_wait_for_each_other),
         cmocka_unit_test(blocks_can_wait_for_later_blocks),
         cmocka_unit_test(results_stay_in_their_registers),

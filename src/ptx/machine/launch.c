@@ -666,6 +666,7 @@ static void report_deadlock(struct tow_ptx_slot *slot, uint32_t count)
             struct tow_ptx_warp *w = &block->warps[i];
             if (w->groups_used) {
                 struct tow_ptx_group *group = &w->groups[0];
+                w->current = 0; /* whom it is about */
                 tow_ptx_fault(w, group->pc - (group->state >= GROUP_WARPBAR),
                               TOW_PTX_FAULT_DEADLOCK, (unsigned)__builtin_ctz(group->mask), 0,
                               "every thread of the block waits at a barrier that cannot complete");

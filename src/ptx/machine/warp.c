@@ -288,6 +288,7 @@ static bool warp_choose(struct tow_ptx_warp *w)
                 best = best < 0 || runs_before(&w->groups[i], &w->groups[best]) ? (int)i : best;
             } else if (w->groups[i].state == GROUP_WARPBAR && release) {
                 w->groups[i].state = GROUP_RUN;
+                w->current = i; /* whom it is about */
                 warp_alone(w, w->groups[i].pc - 1, w->groups[i].mask, w->groups[i].members);
                 return warp_choose(w);
             } else {
