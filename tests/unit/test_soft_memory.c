@@ -4,12 +4,16 @@
 #include "soft_lib.h"
 
 #include <pthread.h>
+#include <errno.h>
 #include <sched.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include "backend/soft/engine/engine.h"
 #include "backend/soft/entry/entry.h"
 #include "backend/soft/ground/state.h"
+#include "backend/soft/ground/written.h"
+#include "base/bits.h"
 #include "gen/context.h"
 #include "gen/copy.h"
 #include "gen/core.h"
@@ -22,6 +26,7 @@
 #include "gen/stream.h"
 #include "gen/texture.h"
 #include "gen/vmm.h"
+#include "ptx/ptx.h"
 
 static void device_query_describes_a_gpu(void **state)
 {
@@ -714,6 +719,52 @@ static void memory_that_is_not_followed_costs_nothing(void **state)
     soft_teardown(state);
 }
 
+static long page_size; /* that the kernel has; 0: its own, -1: it gives nothing back */
+
+int __real_madvise(void *at, size_t bytes, int advice);
+int __wrap_madvise(void *at, size_t bytes, int advice);
+long __real_sysconf(int name);
+long __wrap_sysconf(int name);
+
+int __wrap_madvise(void *at, size_t bytes, int advice)
+{
+    uint64_t rest = page_size > 0 ? (uint64_t)page_size - 1 : 0;
+    if (page_size < 0 || ((uintptr_t)at & rest) != 0) {
+        errno = page_size < 0 ? ENOMEM : EINVAL;
+        return -1;
+    }
+    return __real_madvise(at, (bytes + rest) & ~rest, advice);
+}
+
+long __wrap_sysconf(int name)
+{
+    return page_size > 0 && name == _SC_PAGESIZE ? page_size : __real_sysconf(name);
+}
+
+static void pages_of_any_size_lose_what_nobody_wrote_and_no_more(void **state)
+{
+    static const long sizes[] = {0, 16384, 65536, -1};
+    struct tow_soft_options options = {.memory = 256 * MIB};
+    const uint64_t all = 64 * MIB, at = 8 * MIB + 8 * 4096 + 40, bytes = 24 * MIB + 8 * 4096;
+    char why[256];
+    (void)state;
+    assert_int_equal(tow_backend_soft_check("initcheck:/dev/null", why, sizeof why), 0);
+    assert_int_equal(soft_open_with(&options), 0);
+    const struct tow_ptx_written *written = tow_soft_written();
+    for (unsigned i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+        tow_soft_written_all(written->low, all);
+        page_size = sizes[i];
+        tow_soft_written_none(written->low + at, bytes);
+        page_size = 0;
+        assert_true(tow_bits_all(written->bits, 0, at));
+        assert_true(tow_bits_all(written->bits, at + bytes, all - at - bytes));
+        for (uint64_t word = at / 64; word * 64 < at + bytes; word++) {
+            assert_int_equal(written->bits[word] & tow_bits_mask(word, at, bytes), 0);
+        }
+    }
+    soft_teardown(state);
+}
+
 static void contexts_are_a_stack_per_thread(void **state)
 {
     (void)state;
@@ -870,6 +921,7 @@ int main(void)
         TEST(reading_only_is_enforced_on_mappings),
         TEST(two_devices_need_peer_access),
         cmocka_unit_test(memory_that_is_not_followed_costs_nothing),
+        cmocka_unit_test(pages_of_any_size_lose_what_nobody_wrote_and_no_more),
         TEST(contexts_are_a_stack_per_thread),
         TEST(nothing_works_before_init),
     };

@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include "backend/soft/ground/alloc.h"
 #include "backend/soft/ground/arena.h"
@@ -15,7 +16,6 @@
 #include "base/bits.h"
 #include "ptx/ptx.h"
 
-#define PAGE UINT64_C(4096)
 #define LARGE (UINT64_C(8) << 20) /* bytes of memory: pages of its bits are given back */
 
 static struct tow_ptx_written written; /* bits: owned; NULL unless it was asked for */
@@ -104,16 +104,18 @@ void tow_soft_written_none(uint64_t address, uint64_t bytes)
     if (!is_kept(address, bytes)) {
         return;
     }
-    uint64_t at = address - written.low;
-    if (bytes >= LARGE) {
-        /* Whole pages of bits become zeroes that take no memory. */
-        uint64_t first = tow_soft_round_up(at, 8 * PAGE), end = (at + bytes) & ~(8 * PAGE - 1);
-        madvise((uint8_t *)written.bits + first / 8, (end - first) / 8, MADV_DONTNEED);
-        tow_bits_clear(written.bits, at, first - at);
-        tow_bits_clear(written.bits, end, at + bytes - end);
+    /* Whole pages of bits become zeroes that take no memory; the kernel says how large they are. */
+    uint64_t at = address - written.low, base = (uintptr_t)written.bits;
+    uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE);
+    uint64_t first = tow_soft_round_up(base + (at + 7) / 8, page);
+    uint64_t end = (base + (at + bytes) / 8) & ~(page - 1);
+    if (bytes < LARGE || end <= first ||
+        madvise((uint8_t *)written.bits + (first - base), end - first, MADV_DONTNEED) != 0) {
+        tow_bits_clear(written.bits, at, bytes);
         return;
     }
-    tow_bits_clear(written.bits, at, bytes);
+    tow_bits_clear(written.bits, at, (first - base) * 8 - at);
+    tow_bits_clear(written.bits, (end - base) * 8, at + bytes - (end - base) * 8);
 }
 
 void tow_soft_written_all(uint64_t address, uint64_t bytes)
