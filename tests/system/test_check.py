@@ -356,23 +356,23 @@ def not_accused(program):
     t.equal((done.returncode, report["findings"]), (0, []), f"{program}: {done.stdout[-500:]}{done.stderr[-2000:]}")
 
 
-@t.test(300, matrix="one like the other")
-def examples_are_not_accused():
-    if not t.find_nvcc():
-        raise t.Skip("nvcc is not installed")
-    loader = importlib.machinery.SourceFileLoader("examples_run", str(t.ROOT / "examples" / "run"))
-    module = importlib.util.module_from_spec(importlib.util.spec_from_loader("examples_run", loader))
-    loader.exec_module(module)
-    for name in t.drawn(module.names(), 6, "check"):
-        done = t.run([t.ROOT / "examples" / "run", "--nvcc", t.find_nvcc(), "--build-dir", t.BUILD / "examples", "--build-only", "--only", name],
-                     240)
-        t.equal(done.returncode, 0, f"building {name}: {done.stdout}{done.stderr}")
-        not_accused(t.BUILD / "examples" / name)
-
-
 @t.test(240)
 def cooperative_groups_are_not_accused():
     not_accused(t.build_cuda([t.PROGRAMS / "cooperative.cu"], ["-gencode", "arch=compute_90,code=compute_90"], [], "cooperative_checked"))
+
+
+def example(name):
+    if not t.find_nvcc():
+        raise t.Skip("nvcc is not installed")
+    folder = t.BUILD / "examples"
+    done = t.run([t.ROOT / "examples" / "run", "--nvcc", t.find_nvcc(), "--build-dir", folder, "--build-only", "--only", name], 240)
+    t.equal(done.returncode, 0, f"building {name}: {done.stdout}{done.stderr}")
+    not_accused(folder / name)
+
+
+_names = sorted(path.parent.name for path in (t.ROOT / "examples").glob("*/*.cu") if path.stem == path.parent.name)
+for _name in t.drawn(_names, 6, "check"):
+    t.test(300, name=f"{_name}_is_not_accused", matrix="examples")(lambda name=_name: example(name))
 
 
 if __name__ == "__main__":
