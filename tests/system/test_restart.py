@@ -472,6 +472,17 @@ def lie(place, number, fds):
     return close
 
 
+def stop(pid):
+    """SIGSTOP, until all of its threads have heard it."""
+    os.kill(pid, signal.SIGSTOP)
+
+    def stopped():
+        with contextlib.suppress(OSError):  # a thread has just ended
+            return all(stat.read_text().rsplit(")", 1)[1].split()[0] == "T" for stat in pathlib.Path(f"/proc/{pid}/task").glob("*/stat"))
+        return False
+    t.wait_until(stopped, 20, "the process is stopped")
+
+
 @t.test(120)
 def a_worker_that_lies_does_not_end_the_server():
     """What both share must stay as large as it is: else the server would meet its end there."""
@@ -481,22 +492,24 @@ def a_worker_that_lies_does_not_end_the_server():
         with Server() as server, running(server, "unix"):
             (number, session), = server.sessions().items()
             worker = session["worker_pid"]
-            size = next(path.stat().st_size for path in pathlib.Path(f"/proc/{worker}/fd").iterdir()
-                        if "towline-session" in os.readlink(path))
-            fds = {"memory that can shrink": lambda: [shared_memory(size, 0)], "memory that is too small": lambda: [shared_memory(size - 8)],
-                   "a device": lambda: [os.open("/dev/zero", os.O_RDWR)], "nothing": list}[what]()
-            os.kill(worker, signal.SIGSTOP)
-            server.kill()
-            close = lie(server.place, number, fds)
-            server.start()
-            for fd in fds:
-                with contextlib.suppress(OSError):
-                    os.ftruncate(fd, 0)
-            asked = server.status()["uptime_s"]
-            t.wait_until(lambda: server.status()["uptime_s"] > asked + 1.5, 20, f"the server goes on looking at its sessions ({what})")
-            t.equal(list(server.sessions()), [number], "sessions")
-            t.check("goes on: " not in server.log(), f"it believed {what}")
-            os.kill(worker, signal.SIGKILL)
+            stop(worker)
+            try:
+                size = next(path.stat().st_size for path in pathlib.Path(f"/proc/{worker}/fd").iterdir()
+                            if "towline-session" in os.readlink(path))
+                fds = {"memory that can shrink": lambda: [shared_memory(size, 0)], "memory that is too small": lambda: [shared_memory(size - 8)],
+                       "a device": lambda: [os.open("/dev/zero", os.O_RDWR)], "nothing": list}[what]()
+                server.kill()
+                close = lie(server.place, number, fds)
+                server.start()
+                for fd in fds:
+                    with contextlib.suppress(OSError):
+                        os.ftruncate(fd, 0)
+                asked = server.status()["uptime_s"]
+                t.wait_until(lambda: server.status()["uptime_s"] > asked + 1.5, 20, f"the server goes on looking at its sessions ({what})")
+                t.equal(list(server.sessions()), [number], "sessions")
+                t.check("goes on: " not in server.log(), f"it believed {what}")
+            finally:
+                os.kill(worker, signal.SIGKILL)
             t.wait_until(lambda: not server.sessions(), 20, "the session has ended")
             close()
             for fd in fds:
