@@ -31,6 +31,7 @@
 
 static struct machine m;
 static unsigned told, unseen;
+static uint32_t cluster = 1; /* blocks of one */
 static bool named;
 static struct tow_ptx_fault first;
 
@@ -54,6 +55,7 @@ static void run_text(const char *text, uint32_t blocks)
     machine_load(&m, text, true);
     tow_ptx_check_loads(0);
     uint64_t args[1] = {ARG(machine_alloc(&m, 4096))};
+    m.cluster[0] = cluster;
     m.found = found;
     m.checks = TOW_PTX_CHECK_RACE;
     told = unseen = 0;
@@ -185,6 +187,40 @@ static const char *const no_races[] = {
     "wait: mbarrier.test_wait.parity.shared.b64 %p3, [bar], 0; @!%p3 bra wait;" OTHERS,
 };
 
+/* Two blocks of a cluster, %r11 the block, %r13 and %r14 bar and flag of the other one; %p3: the
+ * first block. Its first thread has written, `give`s to the other block, whose first thread `take`s
+ * and `back` gives to thread 40 of the first block, which `waits`. */
+#define BESIDE(give, take, back, waits)                                                            \
+    "@%p1 mbarrier.init.shared.b64 [bar], 1; @%p1 st.shared.u32 [flag], 0;"                        \
+    "mov.u32 %r11, %cluster_ctarank; setp.eq.u32 %p3, %r11, 0; xor.b32 %r12, %r11, 1;"             \
+    "mov.u32 %r13, bar; mapa.shared::cluster.u32 %r13, %r13, %r12;"                                \
+    "mov.u32 %r14, flag; mapa.shared::cluster.u32 %r14, %r14, %r12;" MEET                          \
+    "@!%p3 bra second; setp.eq.u32 %p4, %r1, 40; @%p1 st.shared.u32 [data], 5;" give               \
+    "@!%p4 bra done;" waits "st.shared.u8 [data+1], %r9; bra.uni done;"                            \
+    "second: @!%p1 bra done;" take back "done:" MEET
+#define MEET "barrier.cluster.arrive; barrier.cluster.wait;"
+#define ARRIVE "mbarrier.arrive.release.cluster.shared::cluster.b64 _, [%r13];"
+#define AWAIT(label)                                                                               \
+    label ": mbarrier.test_wait.parity.shared.b64 %p5, [bar], 0; @!%p5 bra " label ";"
+#define POLL(label, what) label ": " what "setp.ne.u32 %p5, %r7, 1; @%p5 bra " label ";"
+#define FLAG "ld.volatile.shared.u32 %r7, [flag];"
+#define OTHER_FLAG "ld.volatile.shared::cluster.u32 %r7, [%r14];"
+
+static const char *const beside[] = {
+    BESIDE("@%p1 " ARRIVE, AWAIT("one"), ARRIVE, AWAIT("two")),
+    BESIDE("membar.gl; @%p1 st.volatile.shared::cluster.u32 [%r14], 1;", POLL("one", FLAG),
+           "membar.gl; atom.shared::cluster.exch.b32 %r8, [%r14], 1;", POLL("two", FLAG)),
+    /* Each looks at the other's. */
+    BESIDE("membar.gl; @%p1 st.volatile.shared.u32 [flag], 1;", POLL("one", OTHER_FLAG),
+           "membar.gl; st.volatile.shared.u32 [flag], 1;", POLL("two", OTHER_FLAG)),
+};
+
+static const char *const beside_nobody[] = {
+    BESIDE("@%p1 " ARRIVE, AWAIT("one"), ARRIVE, ""),
+    BESIDE("@%p1 " ARRIVE, AWAIT("one"), "st.shared::cluster.u32 [%r14], 1;",
+           "ld.shared.u32 %r7, [flag];"),
+};
+
 #define COUNT(list) (sizeof(list) / sizeof *(list))
 
 static void races_are_told(void **state)
@@ -212,6 +248,26 @@ static void what_is_in_order_is_no_race(void **state)
             }
         }
     }
+}
+
+static void what_goes_through_another_block_is_in_order(void **state)
+{
+    (void)state;
+    cluster = 2;
+    for (unsigned i = 0; i < COUNT(beside); i++) {
+        run(beside[i], 4);
+        if (told != 0) {
+            fail_msg("told: %s\nthread %u line %u, thread %u line %u", beside[i], first.thread[0],
+                     first.line, first.other.thread[0], first.other.line);
+        }
+    }
+    for (unsigned i = 0; i < COUNT(beside_nobody); i++) {
+        run(beside_nobody[i], 4);
+        if (told == 0) {
+            fail_msg("not told: %s", beside_nobody[i]);
+        }
+    }
+    cluster = 1;
 }
 
 static void threads_may_end_without_an_instruction(void **state)
@@ -273,6 +329,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(races_are_told),
         cmocka_unit_test(what_is_in_order_is_no_race),
+        cmocka_unit_test(what_goes_through_another_block_is_in_order),
         cmocka_unit_test(threads_may_end_without_an_instruction),
         cmocka_unit_test(both_threads_and_lines_are_told),
         cmocka_unit_test(rounds_are_told_apart),

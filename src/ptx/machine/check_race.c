@@ -308,14 +308,40 @@ static struct known *known_through(struct tow_ptx_races *races, const void *acce
     return &races->rest.known; /* all others together */
 }
 
+/* Another block of the cluster whose shared memory it is; NULL: nobody's. */
+static const struct tow_ptx_block *block_beside(const struct tow_ptx_warp *w, const void *access)
+{
+    const struct tow_ptx_cluster *cluster = w->block->cluster;
+    for (uint32_t i = 0; cluster && i < cluster->count; i++) {
+        const struct tow_ptx_block *block = cluster->blocks[i];
+        uintptr_t at = (uintptr_t)access - (uintptr_t)block->shared;
+        if (block != w->block && at < block->shared_bytes) {
+            return block;
+        }
+    }
+    return NULL;
+}
+
+/* What threads know of other blocks is not kept. So whoever hears from another block of the cluster
+ * is taken to hear all that its own has done: what another one writes here may tell of that, and so
+ * may what is read there. All of a cluster runs on one thread of the host. */
 static void mind_speaks(struct tow_ptx_races *races, struct tow_ptx_warp *w, unsigned lane,
                         enum tow_ptx_look look)
 {
-    struct known *known = known_through(races, w->ptr[lane]);
+    struct known *known = known_through(races, w->ptr[lane]), all;
     struct mind *mind = mind_of(races, w, lane);
+    const struct tow_ptx_block *beside = block_beside(w, w->ptr[lane]);
     mind_hears(w, mind, known);
     if (look != LOOK_READ) {
         known_add(known, &mind->fenced);
+    }
+    if (beside && look != LOOK_WRITE) {
+        memcpy(all.warps, races->now, sizeof all.warps);
+        mind_hears(w, mind, &all);
+    }
+    if (beside && beside->races && look != LOOK_READ) {
+        memcpy(all.warps, beside->races->now, sizeof all.warps);
+        known_add(known_through(beside->races, w->ptr[lane]), &all);
     }
 }
 
