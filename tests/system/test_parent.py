@@ -409,6 +409,9 @@ def the_listener_goes_before_its_workers():
         t.equal(nice(server.listener), max(base - 10, -20), "the listener's nice value")
         workers = server.workers()
         t.check(workers and all(nice(worker) == base for worker in workers), f"workers have {[nice(worker) for worker in workers]}")
+        group = pathlib.Path(f"/proc/{server.listener}/autogroup")
+        if group.exists() and nice(0) > nice(server.listener):
+            t.check(group.read_text().endswith(" nice -10\n"), f"the listener's group: {group.read_text()}")
 
 
 @t.test(60)

@@ -16,6 +16,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/file.h"
 #include "base/log.h"
 #include "server/listener/listen.h"
 #include "server/walls/user.h"
@@ -163,6 +164,21 @@ static int leave_starter(const struct tows_config *config)
 
 enum { LISTENER_AHEAD = 10 }; /* of its workers, as a nice value */
 
+/* Workers may keep all processors busy, with a software GPU. Who asks the listener, a program that
+ * starts or one that waits for its turn, waits for little all the same. */
+static void go_ahead(void)
+{
+    setpriority(PRIO_PROCESS, 0, getpriority(PRIO_PROCESS, 0) - LISTENER_AHEAD);
+    /* Who has left its terminal may be in a group of its own, of which the kernel asks first. */
+    int fd = open("/proc/self/autogroup", O_WRONLY | O_CLOEXEC);
+    if (fd >= 0) {
+        char nice[8];
+        int length = snprintf(nice, sizeof nice, "%d", -LISTENER_AHEAD);
+        (void)tow_file_write_all(fd, nice, (size_t)length);
+        close(fd);
+    }
+}
+
 /* Signals are the parent's, whoever else they are sent to: it tells of them once. */
 static int become_listener(const struct tows_split *split, const struct tows_config *config,
                            pid_t parent)
@@ -180,10 +196,8 @@ static int become_listener(const struct tows_split *split, const struct tows_con
     if (getppid() != parent) {
         return -ESRCH;
     }
-    /* Workers may keep all processors busy, with a software GPU. Who asks the listener, a program
-     * that starts or one that waits for its turn, waits for little all the same. */
-    setpriority(PRIO_PROCESS, 0, getpriority(PRIO_PROCESS, 0) - LISTENER_AHEAD);
     int error = leave_terminal();
+    go_ahead();
     error = error < 0 ? error : leave_starter(config);
     return error < 0 ? error : tows_walls_raise_listener(split->user, split->group);
 }
