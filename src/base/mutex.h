@@ -85,6 +85,19 @@ static inline bool tow_mutex_try(struct tow_mutex *mutex)
     return true;
 }
 
+/* False when the deadline has passed: then it is not held. The C library counts by the clock that
+ * people set: a leap of that one makes the wait shorter or longer. */
+static inline bool tow_mutex_lock_until(struct tow_mutex *mutex, int64_t deadline_ns)
+{
+    struct timespec until = tow_time_spec(tow_time_real_ns() + tow_time_left(deadline_ns));
+    TOW_LOCKS_CHECK(mutex);
+    if (pthread_mutex_timedlock(&mutex->mutex, &until) != 0) {
+        return false;
+    }
+    TOW_LOCKS_TAKEN(mutex);
+    return true;
+}
+
 static inline void tow_mutex_unlock(struct tow_mutex *mutex)
 {
     TOW_LOCKS_GIVEN(mutex);

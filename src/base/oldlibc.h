@@ -30,6 +30,7 @@ TOW_SYMVER(pthread_key_delete, TOW_OLD);
 TOW_SYMVER(pthread_getspecific, TOW_OLD);
 TOW_SYMVER(pthread_setspecific, TOW_OLD);
 TOW_SYMVER(pthread_mutex_trylock, TOW_OLD);
+TOW_SYMVER(pthread_mutex_timedlock, TOW_OLD);
 TOW_SYMVER(pthread_mutexattr_init, TOW_OLD);
 TOW_SYMVER(pthread_mutexattr_settype, TOW_OLD);
 TOW_SYMVER(pthread_mutexattr_destroy, TOW_OLD);

@@ -172,7 +172,7 @@ int keep_send_direct(struct tow_line *line, const struct iovec *iov, int count, 
 int keep_lend(struct tow_line *line, const struct iovec *iov, int count, size_t total);
 int keep_take_back(struct tow_line *line, uint64_t place);
 uint64_t keep_place(struct tow_line *line);
-int keep_await_room(struct tow_line *line, size_t size, uint64_t *ret_room);
+int keep_await_room(struct tow_line *line, size_t size, int64_t deadline_ns, uint64_t *ret_room);
 int keep_drain(struct tow_line *line, int64_t deadline_ns);
 /* Ends the sender's thread and frees what this half has. */
 void keep_out_fini(struct keep_line *keep);

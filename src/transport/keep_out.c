@@ -589,7 +589,7 @@ int keep_send_direct(struct tow_line *line, const struct iovec *iov, int count, 
 
 /* ---- waiting for the peer ---- */
 
-int keep_await_room(struct tow_line *line, size_t size, uint64_t *ret_room)
+int keep_await_room(struct tow_line *line, size_t size, int64_t deadline_ns, uint64_t *ret_room)
 {
     struct keep_line *keep = keep_of(line);
     for (;;) {
@@ -605,7 +605,7 @@ int keep_await_room(struct tow_line *line, size_t size, uint64_t *ret_room)
             return 0;
         }
         keep_wake(line); /* the last commits may have been a direct send's */
-        error = keep_await_ack(keep, acked, TOW_TIME_FOREVER);
+        error = keep_await_ack(keep, acked, deadline_ns);
         if (error < 0 && atomic_load(&line->error) == 0 && !atomic_load(&line->down)) {
             return error;
         }

@@ -21,6 +21,7 @@
 #ifndef TOW_TRANSPORT_LINE_H
 #define TOW_TRANSPORT_LINE_H
 
+#include "base/clock.h"
 #include "base/locks.h"
 #include "wire/limits.h"
 
@@ -83,7 +84,7 @@ struct tow_line_ops {
     uint64_t (*place)(struct tow_line *line);
     /* Until there is room for `size` bytes in the out ring: how much. NULL: whoever takes from the
      * ring makes it. */
-    int (*await_room)(struct tow_line *line, size_t size, uint64_t *ret_room);
+    int (*await_room)(struct tow_line *line, size_t size, int64_t deadline_ns, uint64_t *ret_room);
     /* Until everything committed was handed over. */
     int (*drain)(struct tow_line *line, int64_t deadline_ns);
     /* Until `min` bytes are between in_tail and in_head. */
@@ -153,22 +154,29 @@ struct tow_line {
 
 /* ---- producing ---- */
 
-int tow_line_reserve_slow(struct tow_line *line, size_t size, uint8_t **ret_at);
+int tow_line_reserve_slow(struct tow_line *line, size_t size, int64_t deadline_ns,
+                          uint8_t **ret_at);
 void tow_line_freed(struct tow_line *line); /* cold half of tow_line_consume */
 
 /* Gives `size` contiguous bytes (at most TOW_LINE_FRAME_MAX), 8-aligned if all sizes were, to write
  * to. Blocks while the window is full. May be called again before the commit, with a larger
  * size too: it gives the same place. */
-static inline int tow_line_reserve(struct tow_line *line, size_t size, uint8_t **ret_at)
+static inline int tow_line_reserve_until(struct tow_line *line, size_t size, int64_t deadline_ns,
+                                         uint8_t **ret_at)
 {
     tow_locks_over(TOW_LOCK_OVER_LINE, "tow_line_reserve");
     if (__builtin_expect(size > line->out_limit - line->out_head ||
                              atomic_load_explicit(&line->error, memory_order_relaxed) != 0,
                          0)) {
-        return tow_line_reserve_slow(line, size, ret_at);
+        return tow_line_reserve_slow(line, size, deadline_ns, ret_at);
     }
     *ret_at = line->out_base + (line->out_head & line->out_mask);
     return 0;
+}
+
+static inline int tow_line_reserve(struct tow_line *line, size_t size, uint8_t **ret_at)
+{
+    return tow_line_reserve_until(line, size, TOW_TIME_FOREVER, ret_at);
 }
 
 static inline void tow_line_count(_Atomic uint64_t *counter, uint64_t by)

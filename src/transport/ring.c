@@ -313,7 +313,7 @@ int tow_ring_wait(struct tow_line *line, const struct tow_ring_wait *wait, int64
     return error;
 }
 
-int tow_line_reserve_slow(struct tow_line *line, size_t size, uint8_t **ret_at)
+int tow_line_reserve_slow(struct tow_line *line, size_t size, int64_t deadline_ns, uint8_t **ret_at)
 {
     uint64_t capacity = line->out_mask + 1;
     if (size > TOW_LINE_FRAME_MAX) {
@@ -338,8 +338,9 @@ int tow_line_reserve_slow(struct tow_line *line, size_t size, uint8_t **ret_at)
     uint64_t room = atomic_load_explicit(wait.word, memory_order_acquire) - wait.base;
     if (room > capacity || room < size) {
         tow_line_count(&line->full_waits, 1);
-        error = line->ops->await_room != NULL ? line->ops->await_room(line, size, &room)
-                                              : tow_ring_wait(line, &wait, INT64_MAX, &room);
+        error = line->ops->await_room != NULL
+                    ? line->ops->await_room(line, size, deadline_ns, &room)
+                    : tow_ring_wait(line, &wait, deadline_ns, &room);
         if (error < 0) {
             return error;
         }

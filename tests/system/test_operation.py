@@ -420,20 +420,45 @@ def unsent(server):
     return sum(int(row[4].split(":")[0], 16) for row in rows if int(row[1].split(":")[1], 16) == server.port())
 
 
+def stop_in_a_copy(server, client):
+    def stopped_in_a_copy():
+        os.kill(client.pid, signal.SIGCONT)
+        time.sleep(0.05)
+        os.kill(client.pid, signal.SIGSTOP)
+        time.sleep(0.5)  # the window closes
+        return unsent(server) > 0
+    t.wait_until(stopped_in_a_copy, 30, "the server stands in a send")
+
+
 @t.test(120, waits=True)
 def a_program_that_is_stopped_keeps_its_session():
     with t.Server("--heartbeat=5", "--lanes=0") as server, t.held(server, "fetch", "tcp") as client:
-        def stopped_in_a_copy():
-            os.kill(client.pid, signal.SIGCONT)
-            time.sleep(0.05)
-            os.kill(client.pid, signal.SIGSTOP)
-            time.sleep(0.5)  # the window closes
-            return unsent(server) > 0
-        t.wait_until(stopped_in_a_copy, 30, "the server stands in a send")
+        stop_in_a_copy(server, client)
         goes_on(server, client, 18)  # of the kernel's probes some are then further apart than the heartbeat
         calls = only_session(server)["calls"]
         os.kill(client.pid, signal.SIGCONT)
         t.wait_until(lambda: only_session(server)["calls"] > calls + 1, 20, "it goes on")
+
+
+def ended_while_stopped(flags, killed):
+    with t.Server("--lanes=0", *flags) as server, t.held(server, "fetch", "tcp") as client:
+        stop_in_a_copy(server, client)
+        session = only_session(server)
+        if killed:
+            client.kill()
+            server.stop()
+        else:
+            t.equal(end(server.address(), session["id"]).returncode, 0, "towline end")
+            t.wait_until(lambda: t.gone(session["worker_pid"]), 15, "the worker is gone")
+        log = server.log()
+        t.check("it is killed" not in log and "signal 9" not in log, log)
+        t.check(killed or "the session of hold ends: the server ended it" in log, log)
+
+
+for _name, _flags in (("that_lasts", ()), ("that_does_not", ("--reconnect=0",))):
+    for _killed in (False, True):
+        t.test(120, waits=True, name=f"in_a_copy_a_session_is_ended_over_a_line_{_name}" + ("_and_its_program_killed" if _killed else ""))(
+            lambda flags=_flags, killed=_killed: ended_while_stopped(flags, killed))
 
 
 def idle_times(pid, port):

@@ -207,13 +207,16 @@ void tows_session_dismiss(struct tows_session *session, const char *sentence, in
     struct tow_bye bye = {.sentence = sentence};
     uint8_t *at = NULL;
     uint32_t length = 0;
-    tow_mutex_lock(&session->reply_lock);
-    if (tow_line_reserve(session->line, TOW_SENTENCE_MAX + 64, &at) >= 0 &&
-        tow_bye_encode(&bye, at, TOW_SENTENCE_MAX + 64, &length) == 0) {
-        tow_line_commit_now(session->line, length);
-        tow_line_drain(session->line, tow_time_deadline(grace_ns));
+    int64_t until = tow_time_deadline(grace_ns);
+    /* Who holds it may stand in a send, to a client that is stopped or whose line is cut. */
+    if (tow_mutex_lock_until(&session->reply_lock, until)) {
+        if (tow_line_reserve_until(session->line, TOW_SENTENCE_MAX + 64, until, &at) >= 0 &&
+            tow_bye_encode(&bye, at, TOW_SENTENCE_MAX + 64, &length) == 0) {
+            tow_line_commit_now(session->line, length);
+            tow_line_drain(session->line, until);
+        }
+        tow_mutex_unlock(&session->reply_lock);
     }
-    tow_mutex_unlock(&session->reply_lock);
     tows_session_end(session, -ECANCELED);
 }
 
