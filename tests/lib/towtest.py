@@ -189,6 +189,22 @@ def sees_all_processes():
 SEEN = () if sees_all_processes() else ("--walls=0",)
 
 
+def processor_times(pid):
+    """In ms: how long it has run, and waited for a processor; what the machine's host has kept for itself."""
+    try:
+        ran, waited, _ = map(int, pathlib.Path(f"/proc/{pid}/schedstat").read_text().split())
+    except OSError:  # it has ended, or the kernel does not count
+        ran = waited = 0
+    stolen = int(pathlib.Path("/proc/stat").read_text().split("\n", 1)[0].split()[8])
+    return ran / 1e6, waited / 1e6, stolen * 1000 / os.sysconf("SC_CLK_TCK")
+
+
+def passed_since(pid, before):
+    """Whether a server that did not answer was kept from it, or stood still."""
+    ran, waited, stolen = (now - then for now, then in zip(processor_times(pid), before))
+    return f"meanwhile process {pid} ran {ran:.0f} ms and waited {waited:.0f} ms for a processor; the host kept {stolen:.0f} ms for itself"
+
+
 class Server:
     """A towlined (this build's) on the software GPU, with its own folder. Use with `with`."""
 
@@ -239,9 +255,11 @@ class Server:
         return int(self.address(kind).rsplit(":", 1)[1])
 
     def status(self):
+        asked = self.listener if self.process.poll() is None else self.process.pid
+        before = processor_times(asked)
         done = subprocess.run([str(TOWLINE), "status", "-s", self.address(), "--json"], capture_output=True, text=True,
                               timeout=60 * SLOW)
-        check(done.returncode == 0, f"towline status: {done.stderr}")
+        check(done.returncode == 0, f"towline status: {done.stderr}\n{passed_since(asked, before)}")
         return json.loads(done.stdout)[0]["report"]
 
     def workers(self):
