@@ -22,8 +22,8 @@ def knock(vm, address):
         return said[0].returncode == 0
     try:
         t.wait_until(answered, 60, "the server answers")
-    except AssertionError:
-        raise AssertionError(f"{said[0].stdout}{said[0].stderr}\n{journal(vm)}") from None
+    except AssertionError as error:
+        raise AssertionError("\n".join([str(error), *(one.stdout + one.stderr for one in said), journal(vm)])) from None
 
 
 def state(vm, *properties):
@@ -60,8 +60,8 @@ class Rounds:
                     f"ROUNDS_PAUSE_MS=200 {self.towline} run --no-check -s {SOCKET} -- {self.vm.path(program)} 8; "
                     "echo it ended with $?) >/tmp/said 2>&1 </dev/null &")
         t.wait_until(lambda: self.said().startswith("ready\n"), 60, "the program computes")
-        session, = sessions(self.vm)
-        self.id, self.worker, self.calls = session["id"], session["worker_pid"], session["calls"]
+        t.wait_until(self.look, 60, "the server tells of its session")
+        self.id, self.worker, self.calls = self.found["id"], self.found["worker_pid"], self.found["calls"]
         return self
 
     def __exit__(self, *_):
@@ -70,13 +70,19 @@ class Rounds:
     def said(self):
         return self.vm.run("cat /tmp/said").stdout
 
+    def look(self):
+        """Whether the server tells of sessions: `found` is the only one."""
+        found = sessions(self.vm) or []
+        t.check(len(found) < 2, f"sessions: {found}")
+        self.found = found[0] if found else None
+        return found
+
     def goes_on(self, after):
         """It is the only session, with the worker that it had, and makes more calls."""
-        found = sessions(self.vm)
-        t.equal([(one["id"], one["worker_pid"]) for one in found], [(self.id, self.worker)], f"sessions after {after}")
-        t.check(found[0]["calls"] >= self.calls, f"{found}")
-        self.calls = found[0]["calls"]
-        t.wait_until(lambda: sessions(self.vm)[0]["calls"] > self.calls, 60, "the program computes on")
+        t.wait_until(lambda: self.look() and (self.found["id"] != self.id or self.found["calls"] > self.calls), 60,
+                     f"the program computes on after {after}")
+        t.equal((self.found["id"], self.found["worker_pid"]), (self.id, self.worker), f"the session after {after}")
+        self.calls = self.found["calls"]
 
     def end(self):
         self.vm.run("touch /tmp/over")
