@@ -93,7 +93,10 @@ static const char *const races[] = {
         "mov.u32 %r7, 0xcccccccc; low: bar.warp.sync %r7; xor.b32 %r5, %r2, 8;"
         "ld.shared.u32 %r8, [%r5];",
     OWN "shr.u32 %r5, %r1, 5; add.u32 %r5, %r5, 1; bar.sync %r5, 32;" OTHERS,
-    OWN "bar.arrive 1, 128;" OTHERS, /* who does not wait */
+    OWN "bar.arrive 1, 128;" OTHERS,                                        /* who does not wait */
+    OWN "not.pred %p3, %p2; @%p3 bar.red.and.pred %p3, 1, 32, %p2;" OTHERS, /* one warp alone */
+    OWN "and.b32 %r5, %r1, 1; setp.eq.u32 %p3, %r5, 0; setp.eq.u32 %p4, %r1, 99;" /* half of it */
+        "@%p3 vote.sync.any.pred %p3, %p4, 0x55555555;" NEXT,
     "cp.async.ca.shared.global [%r2], [%d1], 4; cp.async.wait_all;" OTHERS,
     OWN "shfl.sync.bfly.b32 %r8, %r1, 1, 31, 0xffffffff;" OTHERS,
     OWN "and.b32 %r5, %r3, 0xffffff80; and.b32 %r6, %r1, 7; shl.b32 %r6, %r6, 4;"
@@ -115,6 +118,12 @@ static const char *const no_races[] = {
     OWN "setp.eq.u32 %p3, %r1, 99; bar.red.or.pred %p3, 0, %p3;" OTHERS,
     OWN "bar.red.popc.u32 %r8, 0, %p1;" OTHERS,
     OWN "bar.sync 1, 64;" OTHERS,
+    /* The result is in place of the guard. */
+    OWN "setp.ge.u32 %p3, %r1, 0; setp.eq.u32 %p4, %r1, 99;"
+        "@%p3 bar.red.or.pred %p3, 0, %p4;" OTHERS,
+    OWN "setp.eq.u32 %p3, %r1, 99; setp.eq.u32 %p4, %r1, %r1;"
+        "@!%p3 bar.red.and.pred %p3, 0, %p4;" OTHERS,
+    OWN "setp.ge.u32 %p3, %r1, 0; @%p3 vote.sync.all.pred %p3, %p1, 0xffffffff;" NEXT,
     OWN "bar.warp.sync 0xffffffff;" NEXT "bar.warp.sync 0xffffffff;" OWN,
     OWN "and.b32 %r5, %r1, 28; mov.u32 %r6, 15; shl.b32 %r6, %r6, %r5; bar.warp.sync %r6;" NEXT,
     OWN "and.b32 %r5, %r1, 16; mov.u32 %r6, 0xffff; setp.eq.u32 %p3, %r5, 0; @%p3 bra low;"

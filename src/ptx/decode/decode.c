@@ -182,36 +182,69 @@ static bool ends_thread(const struct tow_ptx_decoder *dec)
            (strcmp(dec->insn->name, "ret") == 0 && dec->func->entry);
 }
 
-/* Where races are looked for: in front of barriers and behind them, behind what a warp does
- * together. */
-static int decode_race(struct tow_ptx_decoder *dec, bool behind)
+/* The guard is as it was in front of the instruction, which may have written its result there. */
+static int keep_guard(struct tow_ptx_decoder *dec)
+{
+    const struct tow_ptx_insn *insn = dec->insn;
+    dec->guard_kept = tow_ptx_temp(dec, 'p');
+    struct tow_ptx_op op = {.run = tow_ptx_race_guard,
+                            .a = tow_ptx_register_ref(dec, insn->guard),
+                            .d = dec->guard_kept,
+                            .line = insn->line};
+    dec->insn = NULL; /* whose guard is not for this one */
+    int error = tow_ptx_emit(dec, &op);
+    dec->insn = insn;
+    return error;
+}
+
+/* What looks for races: in front of barriers and behind them, behind what a warp does together.
+ * NULL: nothing. Its row a is operand `ret_at`, if that is not -1. */
+static tow_ptx_fn *race_look(const struct tow_ptx_decoder *dec, bool behind, int *ret_at)
 {
     const struct tow_ptx_insn *insn = dec->insn;
     bool barrier = strcmp(insn->name, "bar") == 0 || strcmp(insn->name, "barrier") == 0;
     bool warp = barrier && tow_ptx_has_mod(dec, "warp"), red = tow_ptx_has_mod(dec, "red");
     bool arrive = tow_ptx_has_mod(dec, "arrive");
-    struct tow_ptx_op op = {.run = NULL};
-    int at = -1;
+    *ret_at = -1;
     if (barrier && tow_ptx_has_mod(dec, "cluster")) {
-        op.run = !behind && arrive ? tow_ptx_race_cluster : NULL;
-        op.run = behind && !arrive ? tow_ptx_race_leave_cluster : op.run;
-    } else if (warp) {
-        op.run = behind ? tow_ptx_race_warp : NULL;
-        at = 0;
-    } else if (barrier) {
-        op.run = !behind ? tow_ptx_race_arrive : arrive ? NULL : tow_ptx_race_leave;
-        at = behind ? -1 : red;
-    } else if (!behind && ends_thread(dec)) {
-        op.run = tow_ptx_race_end;
-    } else if (behind && (mask_operand(dec) >= 0 || tow_ptx_has_mod(dec, "sync"))) {
-        op.run = tow_ptx_race_together;
+        return behind ? (arrive ? NULL : tow_ptx_race_leave_cluster)
+                      : (arrive ? tow_ptx_race_cluster : NULL);
     }
-    if (!op.run || at >= insn->operand_count) {
-        return 0;
+    if (warp) {
+        *ret_at = 0;
+        return behind ? tow_ptx_race_warp : NULL;
+    }
+    if (barrier) {
+        *ret_at = behind ? -1 : red;
+        return !behind ? tow_ptx_race_arrive : arrive ? NULL : tow_ptx_race_leave;
+    }
+    if (!behind) {
+        return ends_thread(dec) ? tow_ptx_race_end : NULL;
+    }
+    bool together = mask_operand(dec) >= 0 || tow_ptx_has_mod(dec, "sync");
+    return together ? tow_ptx_race_together : NULL;
+}
+
+static int decode_race(struct tow_ptx_decoder *dec, bool behind)
+{
+    const struct tow_ptx_insn *insn = dec->insn;
+    int at, at_behind, error = 0;
+    bool guarded = insn->guard != PTX_NO_SLOT;
+    struct tow_ptx_op op = {.run = race_look(dec, behind, &at)};
+    if (guarded && !behind && race_look(dec, true, &at_behind)) {
+        error = keep_guard(dec);
+    }
+    if (error || !op.run || at >= insn->operand_count) {
+        return error;
     }
     dec->control = false;
-    int error = at < 0 ? 0 : tow_ptx_source(dec, &insn->operands[at], 'w', &op.a);
-    return error ? error : tow_ptx_emit(dec, &op);
+    error = at < 0 ? 0 : tow_ptx_source(dec, &insn->operands[at], 'w', &op.a);
+    error = error ? error : tow_ptx_emit(dec, &op);
+    if (guarded && behind && error == 0) {
+        struct tow_ptx_op *last = &dec->ops[dec->op_count - 1];
+        last->guard = dec->guard_kept | (last->guard & 3u);
+    }
+    return error;
 }
 
 /* In front of the instruction that comes, and behind it. What looks at barriers is directly in

@@ -25,9 +25,10 @@ struct tow_ptx_decoder {
     uint32_t const_count, const_slots;
     uint32_t pred_next; /* free place for a predicate in the frame, 0 when the row is full */
     uint32_t temps[4], wide_temps[4], temp_next, wide_next, sinks[4];
-    uint32_t carry;  /* predicate row of the condition code */
-    bool control;    /* the current operation moves threads about */
-    unsigned checks; /* TOW_PTX_CHECK_...: what the code can be checked for */
+    uint32_t carry;      /* predicate row of the condition code */
+    uint32_t guard_kept; /* predicate row: the instruction's guard, for what looks behind it */
+    bool control;        /* the current operation moves threads about */
+    unsigned checks;     /* TOW_PTX_CHECK_...: what the code can be checked for */
 };
 
 struct tow_ptx_fixup {

@@ -50,7 +50,7 @@ void tow_ptx_look_lane(struct tow_ptx_warp *w, const struct tow_ptx_op *o, unsig
 /* Behind a barrier's arrival, in front of it, and so on; see there. */
 tow_ptx_fn tow_ptx_race_arrive, tow_ptx_race_cluster, tow_ptx_race_leave,
     tow_ptx_race_leave_cluster, tow_ptx_race_end, tow_ptx_race_together, tow_ptx_race_warp,
-    tow_ptx_race_fence;
+    tow_ptx_race_fence, tow_ptx_race_guard;
 
 enum { RACE_BYTES = 32 }; /* of the largest access */
 /* Lanes access shared memory from w->ptr on. `values`: what they write; NULL: not known. */

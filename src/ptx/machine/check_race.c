@@ -282,6 +282,13 @@ const struct tow_ptx_op *tow_ptx_race_leave_cluster(struct tow_ptx_warp *w,
     return o + 1;
 }
 
+/* In front of an instruction with a guard, row a, into which it may write: it is kept in row d. */
+const struct tow_ptx_op *tow_ptx_race_guard(struct tow_ptx_warp *w, const struct tow_ptx_op *o)
+{
+    tow_ptx_set_pred(w, o->d, tow_ptx_pred(w, o->a));
+    return o + 1;
+}
+
 /* A fence. */
 const struct tow_ptx_op *tow_ptx_race_fence(struct tow_ptx_warp *w, const struct tow_ptx_op *o)
 {
