@@ -132,7 +132,9 @@ enum tow_ptx_fault_kind {
     TOW_PTX_FAULT_MASK_OTHER,  /* whom a mask names has another one, or cannot come */
     TOW_PTX_FAULT_UNWRITTEN,   /* memory is read that nobody wrote */
     TOW_PTX_FAULT_RACE,        /* two threads access shared memory with nothing between them */
-    TOW_PTX_FAULT_UNSEEN, /* no mistake: a block is not looked at for races, for want of memory */
+    /* No mistake: a block is not looked at for want of memory, for races, for what nobody wrote. */
+    TOW_PTX_FAULT_UNSEEN,
+    TOW_PTX_FAULT_UNSEEN_READS,
 };
 /* What a thread was about, as far as a fault has to do with it. */
 enum tow_ptx_deed {

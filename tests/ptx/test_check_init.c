@@ -24,12 +24,16 @@ static struct machine m;
 static uint8_t *memory; /* global memory of a test */
 static tow_bits bits[TOW_BITS_WORDS(MEMORY)];
 static struct tow_ptx_written written;
-static unsigned told;
+static unsigned told, unseen;
 static struct tow_ptx_fault first;
 
 static void found(void *user, const struct tow_ptx_fault *fault)
 {
     (void)user;
+    if (fault->kind == TOW_PTX_FAULT_UNSEEN_READS) {
+        unseen++;
+        return;
+    }
     assert_int_equal(fault->kind, TOW_PTX_FAULT_UNWRITTEN);
     if (told++ == 0) {
         first = *fault;
@@ -383,6 +387,33 @@ static void memory_of_a_block_that_comes_is_known(void **state)
     machine_unload(&m);
 }
 
+static size_t lacking; /* of so many bytes there are none */
+
+void *__real_malloc(size_t bytes);
+void *__wrap_malloc(size_t bytes);
+
+void *__wrap_malloc(size_t bytes)
+{
+    return bytes && bytes == lacking ? NULL : __real_malloc(bytes);
+}
+
+/* More shared memory than in any launch before. */
+static void blocks_without_memory_are_named(void **state)
+{
+    (void)state;
+    begin("ld.shared.u32 %r3, [data];");
+    m.dynamic_shared = 100000;
+    for (unsigned lacks = 2; lacks-- > 0;) {
+        lacking = lacks ? TOW_BITS_WORDS((4112 + 100000 + 127) & ~127) * sizeof(tow_bits) : 0;
+        unseen = 0;
+        run(1);
+        lacking = 0;
+        assert_int_equal(unseen, lacks);
+        assert_int_equal(told, !lacks);
+    }
+    machine_unload(&m);
+}
+
 static void what_comes_from_another_block_is_written(void **state)
 {
 #define BEGIN_CLUSTER                                                                              \
@@ -456,6 +487,7 @@ int main(void)
         cmocka_unit_test(gaps_between_rows_of_a_matrix_may_hold_nothing),
         cmocka_unit_test(shared_memory_of_another_block_is_known),
         cmocka_unit_test(memory_of_a_block_that_comes_is_known),
+        cmocka_unit_test(blocks_without_memory_are_named),
         cmocka_unit_test(what_comes_from_another_block_is_written),
         cmocka_unit_test(who_is_not_checked_is_not_looked_at),
     };

@@ -231,13 +231,12 @@ void tow_ptx_tell_race(struct tow_ptx_warp *w, const struct tow_ptx_op *o, unsig
     fault_tell(w->runner->job, &told);
 }
 
-static void tell_unseen(struct tow_ptx_job *job, const struct tow_ptx_block *block)
+static void tell_unseen(struct tow_ptx_job *job, const struct tow_ptx_block *block,
+                        enum tow_ptx_fault_kind kind, const char *message)
 {
-    struct tow_ptx_fault fault = {.kind = TOW_PTX_FAULT_UNSEEN,
-                                  .kernel = job->launch->kernel->info.name};
+    struct tow_ptx_fault fault = {.kind = kind, .kernel = job->launch->kernel->info.name};
     memcpy(fault.block, block->id, sizeof fault.block);
-    snprintf(fault.message, sizeof fault.message,
-             "there was no memory to look for races in all blocks");
+    snprintf(fault.message, sizeof fault.message, "%s", message);
     fault_tell(job, &fault);
 }
 
@@ -462,18 +461,22 @@ static void block_look(struct tow_ptx_job *job, struct tow_ptx_block *block)
     unsigned checks = launch->found ? launch->checks : 0;
     uint32_t words = (uint32_t)TOW_BITS_WORDS(block->shared_bytes);
     if (checks & TOW_PTX_CHECK_RACE && !tow_ptx_races_begin(block)) {
-        tell_unseen(job, block);
+        tell_unseen(job, block, TOW_PTX_FAULT_UNSEEN,
+                    "there was no memory to look for races in all blocks");
     }
     if (!(checks & TOW_PTX_CHECK_INIT)) {
         return;
     }
     if (block->written_words < words) {
         free(block->written);
-        block->written = malloc(words * sizeof *block->written); /* without it nothing is found */
+        block->written = malloc(words * sizeof *block->written);
         block->written_words = block->written ? words : 0;
     }
     if (block->written) {
         memset(block->written, 0, words * sizeof *block->written);
+    } else if (words) {
+        tell_unseen(job, block, TOW_PTX_FAULT_UNSEEN_READS,
+                    "there was no memory to look at reads of all blocks' shared memory");
     }
 }
 

@@ -129,6 +129,7 @@ static CUresult result_of(enum tow_ptx_fault_kind kind)
     case TOW_PTX_FAULT_UNWRITTEN:
     case TOW_PTX_FAULT_RACE:
     case TOW_PTX_FAULT_UNSEEN:
+    case TOW_PTX_FAULT_UNSEEN_READS:
         return CUDA_ERROR_LAUNCH_FAILED;
     case TOW_PTX_FAULT_ADDRESS:
         return CUDA_ERROR_ILLEGAL_ADDRESS;

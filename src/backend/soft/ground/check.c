@@ -297,12 +297,18 @@ static bool line_end(struct tow_json *json, struct tow_buf *out)
 
 /* ---- kernels ---- */
 
+/* No mistake. */
+static bool is_unseen(enum tow_ptx_fault_kind kind)
+{
+    return kind == TOW_PTX_FAULT_UNSEEN || kind == TOW_PTX_FAULT_UNSEEN_READS;
+}
+
 /* It ends nothing, so that it may come again in another launch. */
 static bool only_told(enum tow_ptx_fault_kind kind)
 {
     return kind == TOW_PTX_FAULT_DIVERGED || kind == TOW_PTX_FAULT_MASK_CALLER ||
            kind == TOW_PTX_FAULT_MASK_OTHER || kind == TOW_PTX_FAULT_UNWRITTEN ||
-           kind == TOW_PTX_FAULT_RACE || kind == TOW_PTX_FAULT_UNSEEN;
+           kind == TOW_PTX_FAULT_RACE || is_unseen(kind);
 }
 
 /* Its number in tools[]. */
@@ -310,16 +316,14 @@ static unsigned tool_of(enum tow_ptx_fault_kind kind)
 {
     bool sync = only_told(kind) || kind == TOW_PTX_FAULT_DEADLOCK;
     bool race = kind == TOW_PTX_FAULT_RACE || kind == TOW_PTX_FAULT_UNSEEN;
-    return kind == TOW_PTX_FAULT_UNWRITTEN ? INITCHECK
-           : race                          ? RACECHECK
-           : sync                          ? SYNCCHECK
-                                           : MEMCHECK;
+    bool init = kind == TOW_PTX_FAULT_UNWRITTEN || kind == TOW_PTX_FAULT_UNSEEN_READS;
+    return init ? INITCHECK : race ? RACECHECK : sync ? SYNCCHECK : MEMCHECK;
 }
 
 /* It may be one of many, and is left out of a full list for what is more. */
 static bool gives_way(enum tow_ptx_fault_kind kind)
 {
-    return only_told(kind) && kind != TOW_PTX_FAULT_UNSEEN;
+    return only_told(kind) && !is_unseen(kind);
 }
 
 static uint64_t fault_order(const uint32_t at[3])
@@ -436,6 +440,7 @@ static const char *kind_of(const struct tow_ptx_fault *fault, const struct near 
     case TOW_PTX_FAULT_RACE:
         return "race";
     case TOW_PTX_FAULT_UNSEEN:
+    case TOW_PTX_FAULT_UNSEEN_READS:
         return "not-looked-at";
     case TOW_PTX_FAULT_NONE:
     case TOW_PTX_FAULT_STOPPED:
