@@ -7,10 +7,12 @@
 #include <errno.h>
 #include <sched.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "backend/soft/engine/engine.h"
 #include "backend/soft/entry/entry.h"
+#include "backend/soft/ground/check.h"
 #include "backend/soft/ground/state.h"
 #include "backend/soft/ground/written.h"
 #include "base/bits.h"
@@ -765,6 +767,52 @@ static void pages_of_any_size_lose_what_nobody_wrote_and_no_more(void **state)
     soft_teardown(state);
 }
 
+static void write_file(const char *folder, const char *name, const char *text)
+{
+    char path[256];
+    snprintf(path, sizeof path, "%s/%s", folder, name);
+    FILE *file = fopen(path, "w");
+    assert_non_null(file);
+    fputs(text, file);
+    fclose(file);
+}
+
+/* Looking for races takes no more than half of it. */
+static void control_groups_say_how_much_memory_there_is(void **state)
+{
+    static const struct {
+        const char *list;
+        uint64_t most;
+    } lists[] = {{"1:cpu:/\n0::/a/b\n", 3000},
+                 {"0::/a/b/c\n", 3000},
+                 {"0::/a\n", 5000},
+                 {"0::/\n", UINT64_MAX},
+                 {"4:memory:/a\n", UINT64_MAX}};
+    static const char *const made[] = {"a/b/memory.max", "a/b", "a/memory.max", "a", "list", ""};
+    char root[] = "/tmp/towXXXXXX", path[256], list[256];
+    (void)state;
+    assert_non_null(mkdtemp(root));
+    for (unsigned i = 2; i-- > 0;) {
+        snprintf(path, sizeof path, "%s/%s", root, i ? "a" : "a/b");
+        assert_int_equal(mkdir(path, 0700), 0);
+    }
+    write_file(root, "a/memory.max", "5000\n");
+    write_file(root, "a/b/memory.max", "3000\n");
+    snprintf(list, sizeof list, "%s/list", root);
+    for (unsigned i = 0; i < sizeof lists / sizeof *lists; i++) {
+        write_file(root, "list", lists[i].list);
+        assert_int_equal(tow_soft_check_group_memory(list, root), lists[i].most);
+    }
+    write_file(root, "a/b/memory.max", "max\n");
+    write_file(root, "list", lists[0].list);
+    assert_int_equal(tow_soft_check_group_memory(list, root), 5000);
+    assert_int_equal(tow_soft_check_group_memory("/nonexistent", root), UINT64_MAX);
+    for (unsigned i = 0; i < sizeof made / sizeof *made; i++) {
+        snprintf(path, sizeof path, "%s/%s", root, made[i]);
+        assert_int_equal(remove(path), 0);
+    }
+}
+
 static void contexts_are_a_stack_per_thread(void **state)
 {
     (void)state;
@@ -921,6 +969,7 @@ int main(void)
         TEST(reading_only_is_enforced_on_mappings),
         TEST(two_devices_need_peer_access),
         cmocka_unit_test(memory_that_is_not_followed_costs_nothing),
+        cmocka_unit_test(control_groups_say_how_much_memory_there_is),
         cmocka_unit_test(pages_of_any_size_lose_what_nobody_wrote_and_no_more),
         TEST(contexts_are_a_stack_per_thread),
         TEST(nothing_works_before_init),

@@ -58,11 +58,40 @@ struct near {
     uint64_t distance;
 };
 
-/* Half of the machine's. */
+uint64_t tow_soft_check_group_memory(const char *list, const char *root)
+{
+    char line[1024], name[2048];
+    uint64_t least = UINT64_MAX;
+    bool found = false;
+    FILE *file = fopen(list, "re");
+    while (file != NULL && !found && fgets(line, sizeof line, file) != NULL) {
+        found = strncmp(line, "0::", 3) == 0; /* of control groups of the second version */
+    }
+    for (char *end = found ? strchr(line, '\n') : NULL; end != NULL; end = strrchr(line, '/')) {
+        unsigned long long most;
+        *end = '\0';
+        snprintf(name, sizeof name, "%s%s/memory.max", root, line + 3);
+        FILE *max = fopen(name, "re");
+        if (max != NULL && fscanf(max, "%llu", &most) == 1 && most < least) {
+            least = most;
+        }
+        if (max != NULL) {
+            fclose(max);
+        }
+    }
+    if (file != NULL) {
+        fclose(file);
+    }
+    return least;
+}
+
+/* Half of the machine's, or of what control groups leave of it. */
 static uint64_t race_memory(void)
 {
     long pages = sysconf(_SC_PHYS_PAGES), page = sysconf(_SC_PAGESIZE);
-    return pages > 0 && page > 0 ? (uint64_t)pages * (uint64_t)page / 2 : UINT64_C(1) << 30;
+    uint64_t all = pages > 0 && page > 0 ? (uint64_t)pages * (uint64_t)page : UINT64_C(2) << 30;
+    uint64_t group = tow_soft_check_group_memory("/proc/self/cgroup", "/sys/fs/cgroup");
+    return (group < all ? group : all) / 2;
 }
 
 int tow_soft_check_open(const char *order, char *why, size_t why_size)

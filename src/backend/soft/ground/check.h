@@ -35,6 +35,9 @@ struct tow_soft_findings {
 /* `order` is "TOOL[,TOOL]:PATH", PATH that of a pipe. -Exxx with a sentence. */
 int tow_soft_check_open(const char *order, char *why, size_t why_size);
 void tow_soft_check_close(void);
+/* The least memory that control groups leave, whose names are in the file `list` and which are
+ * mounted at `root`; UINT64_MAX: they say nothing. */
+uint64_t tow_soft_check_group_memory(const char *list, const char *root);
 bool tow_soft_checked(void);
 bool tow_soft_checks_memory(void);
 unsigned tow_soft_checks(void); /* TOW_PTX_CHECK_... */
