@@ -175,7 +175,7 @@ static void send_piece(uint32_t transfer, uint64_t offset, bool last)
 
 static void take_piece(void)
 {
-    const uint8_t *at;
+    const uint8_t *at = NULL;
     size_t available;
     struct tow_frame frame;
     assert_int_equal(

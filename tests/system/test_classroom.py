@@ -70,16 +70,19 @@ greedy = set()  # workers of these programs
 
 
 def sessions_of(server):
-    """Thirty programs keep this machine busy: one question may come too late, and is asked again."""
-    for _ in range(4):
+    """Thirty programs keep this machine busy. Two that wake each other up again and again may keep a processor to themselves, and let
+    not even the kernel's own threads have it (Linux 6.18 without preemption: 59 s, said RCU): then it is asked again."""
+    until = time.monotonic() + 120
+    while True:
         try:
             return server.status()["sessions"]
         except AssertionError as said:
             print("asked again:", said)
-    return server.status()["sessions"]
+            if time.monotonic() > until:
+                raise
 
 
-@t.test(SECONDS + 240, alone=True, whole=True)
+@t.test(SECONDS + 540, alone=True, whole=True)
 def thirty_programs_of_six_tenants():
     with tempfile.TemporaryDirectory(prefix="tow") as folder, contextlib.ExitStack() as stack:
         config = pathlib.Path(folder) / "towlined.conf"
