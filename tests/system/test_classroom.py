@@ -76,7 +76,7 @@ def sessions_of(server):
     while True:
         try:
             return server.status()["sessions"]
-        except AssertionError as said:
+        except (AssertionError, subprocess.TimeoutExpired) as said:
             print("asked again:", said)
             if time.monotonic() > until:
                 raise

@@ -189,7 +189,8 @@ def the_audit_line_says_what_a_session_had():
         ask(server, "kinds", QUOTA)
         ask(server, "over", 7 << 10)
         t.wait_until(lambda: server.log().count('"area":"audit"') == 2, 20, "audit lines")
-        full, none = [json.loads(line) for line in server.log().splitlines() if '"area":"audit"' in line]
+        lines = [json.loads(line) for line in server.log().splitlines() if '"area":"audit"' in line]
+        full, none = sorted(lines, key=lambda line: line["session"])  # they come as the workers have ended
         t.equal([full[key] for key in ("program", "gpu_memory")], ["quota", QUOTA << 20], "of a program that had all")
         t.equal(none["gpu_memory"], 0, "of one that was refused")
         t.check(full["bytes_in"] > 10000 and full["bytes_out"] > 1000 and full["calls"] > 1000, f"{full}")
