@@ -330,6 +330,11 @@ static void blocks_without_memory_are_named(void **state)
     run(OWN OTHERS, 1);
     assert_int_not_equal(told, 0);
     assert_int_equal(unseen, 0);
+    cluster = 2; /* of a cluster all blocks or none */
+    run(beside[0], 4);
+    assert_int_equal(told, 0);
+    assert_int_not_equal(unseen, 0);
+    cluster = 1;
     tow_ptx_race_limit(UINT64_C(4) << 30);
 }
 

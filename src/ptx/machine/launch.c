@@ -516,6 +516,20 @@ static void block_start(struct tow_ptx_runner *runner, struct tow_ptx_block *blo
 }
 
 /* Takes the next cluster (or block) of the grid into a slot; false when there is none left. */
+/* Threads of one block may be in order by what another one of the cluster does: all of its blocks
+ * are looked at, or none. */
+static void races_of_all(struct tow_ptx_slot *slot, uint32_t count)
+{
+    uint32_t with = 0;
+    for (uint32_t i = 0; i < count; i++) {
+        with += slot->blocks[i].races != NULL;
+    }
+    for (uint32_t i = 0; with < count && i < count; i++) {
+        tow_ptx_races_free(slot->blocks[i].races);
+        slot->blocks[i].races = NULL;
+    }
+}
+
 static bool slot_start(struct tow_ptx_runner *runner, struct tow_ptx_slot *slot)
 {
     struct tow_ptx_job *job = runner->job;
@@ -539,6 +553,9 @@ static bool slot_start(struct tow_ptx_runner *runner, struct tow_ptx_slot *slot)
         }
         slot->cluster.blocks[i] = &slot->blocks[i];
         block_start(runner, &slot->blocks[i], id, &slot->cluster, in);
+    }
+    if (launch->found && launch->checks & TOW_PTX_CHECK_RACE) {
+        races_of_all(slot, job->cluster_blocks);
     }
     slot->busy = true;
     return true;
