@@ -130,8 +130,11 @@ static void be_writer(const struct tows_cache_writer *writer, const char *tenant
     char folder[TOW_CONFIG_TEXT_MAX + 16];
     struct tows_codecache *cache;
     prctl(PR_SET_NAME, "tow-cache");
+    /* The listener goes before others, with the group that its terminal's session is; this has
+     * time. */
+    (void)setsid();
     if (getpriority(PRIO_PROCESS, 0) < 0) {
-        setpriority(PRIO_PROCESS, 0, 0); /* the listener goes before others; this has time */
+        setpriority(PRIO_PROCESS, 0, 0);
     }
     writer_keep(image, answer, writer->folder);
     int error = writer_open(writer, writer->folder >= 0 ? WRITER_FOLDER : -1, &cache, folder,
