@@ -89,6 +89,10 @@ static inline bool tow_mutex_try(struct tow_mutex *mutex)
  * people set: a leap of that one makes the wait shorter or longer. */
 static inline bool tow_mutex_lock_until(struct tow_mutex *mutex, int64_t deadline_ns)
 {
+    if (deadline_ns == TOW_TIME_FOREVER) {
+        tow_mutex_lock(mutex);
+        return true;
+    }
     struct timespec until = tow_time_spec(tow_time_real_ns() + tow_time_left(deadline_ns));
     TOW_LOCKS_CHECK(mutex);
     if (pthread_mutex_timedlock(&mutex->mutex, &until) != 0) {

@@ -122,6 +122,7 @@ int tows_session_init(struct tows_session *session)
     tow_mutex_init(&session->lead.lock, SERVER_LEAD);
     pthread_cond_init(&session->lead.free, NULL);
     tow_mutex_init(&session->reply_lock, SERVER_REPLY);
+    tow_cond_init(&session->parted);
     tow_mutex_init(&session->client_threads.lock, SERVER_THREADS);
     tow_mutex_init(&session->transfers.lock, SERVER_TRANSFERS);
     tow_cond_init(&session->transfers.changed);
@@ -143,6 +144,7 @@ void tows_session_fini(struct tows_session *session)
     tow_mutex_fini(&session->lead.lock);
     pthread_cond_destroy(&session->lead.free);
     tow_mutex_fini(&session->reply_lock);
+    pthread_cond_destroy(&session->parted);
     tow_mutex_fini(&session->client_threads.lock);
     tow_mutex_fini(&session->transfers.lock);
     pthread_cond_destroy(&session->transfers.changed);
@@ -208,15 +210,18 @@ void tows_session_dismiss(struct tows_session *session, const char *sentence, in
     uint8_t *at = NULL;
     uint32_t length = 0;
     int64_t until = tow_time_deadline(grace_ns);
+    atomic_fetch_add(&session->parting, 1);
     /* Who holds it may stand in a send, to a client that is stopped or whose line is cut. */
     if (tow_mutex_lock_until(&session->reply_lock, until)) {
         if (tow_line_reserve_until(session->line, TOW_SENTENCE_MAX + 64, until, &at) >= 0 &&
             tow_bye_encode(&bye, at, TOW_SENTENCE_MAX + 64, &length) == 0) {
             tow_line_commit_now(session->line, length);
-            tow_line_drain(session->line, until);
+            tow_line_drain(session->line, tow_time_deadline(grace_ns));
         }
         tow_mutex_unlock(&session->reply_lock);
     }
+    atomic_fetch_sub(&session->parting, 1);
+    pthread_cond_broadcast(&session->parted);
     tows_session_end(session, -ECANCELED);
 }
 
@@ -248,6 +253,16 @@ int tows_session_send(struct tows_session *session, uint16_t kind, uint16_t thre
     return error;
 }
 
+/* With the line's lock held: a mutex is had again at once by who gives it back, and who waits for
+ * it does not get it as long as much is sent. */
+static void let_part(struct tows_session *session)
+{
+    int64_t until = atomic_load(&session->parting) > 0 ? tow_time_deadline(FAREWELL_NS) : 0;
+    while (atomic_load(&session->parting) > 0 && !tow_time_passed(until)) {
+        tow_mutex_wait_until(&session->reply_lock, &session->parted, until);
+    }
+}
+
 int tows_session_lend_data(struct tows_session *session, uint32_t transfer, uint64_t offset,
                            const void *bytes, size_t size, uint32_t flags, uint64_t *ret_place)
 {
@@ -257,6 +272,7 @@ int tows_session_lend_data(struct tows_session *session, uint32_t transfer, uint
     do {
         uint64_t sent = 0;
         tow_mutex_lock(&session->reply_lock);
+        let_part(session);
         error = tow_data_send(session->line, &data, offset + size,
                               (const uint8_t *)bytes + (data.offset - offset), &sent);
         tow_mutex_unlock(&session->reply_lock);

@@ -210,6 +210,9 @@ struct tows_session {
 
     atomic_uint replied; /* what was done before a reply is seen by those who take later commands */
     struct tow_mutex reply_lock; /* guards the line's producer side */
+    /* So many wait for it to say goodbye: who sends much lets them go first. */
+    atomic_uint parting;
+    pthread_cond_t parted;
 
     /* How many contexts have ended: what a thread believes to be current is true for as long as
      * this does not change. */
@@ -377,8 +380,8 @@ void tows_session_place_is_taken(struct tows_session *session, uint64_t address)
  * reasons. */
 void tows_session_end(struct tows_session *session, int result);
 
-/* The server ends the session: the client is told why (BYE), as far as it reads within `grace_ns`.
- * Any thread. */
+/* The server ends the session: the client is told why (BYE), as far as the line can be had within
+ * `grace_ns`, and as far as it reads within as long again. Any thread. */
 void tows_session_dismiss(struct tows_session *session, const char *sentence, int64_t grace_ns);
 
 #endif
