@@ -54,7 +54,7 @@ def built(*targets):
     return tree, emulator
 
 
-@t.test(limit=BUILD_LIMIT, alone=True, matrix="the same for all users")
+@t.test(limit=BUILD_LIMIT, alone=True, matrix="the same for all users", whole=True)
 def the_other_machine_agrees_on_every_byte():
     tree, emulator = built("tests/apigen/test_golden")
     golden = t.ROOT / "tests" / "apigen" / "golden" / "wire.txt"
@@ -62,7 +62,7 @@ def the_other_machine_agrees_on_every_byte():
     t.equal(done.returncode, 0, f"test_golden's exit code\n{done.stdout}{done.stderr}")
 
 
-@t.test(limit=BUILD_LIMIT, alone=True, matrix="the same for all users")
+@t.test(limit=BUILD_LIMIT, alone=True, matrix="the same for all users", whole=True)
 def a_client_of_the_other_machine_works_with_this_server():
     programs = ("api_graph", "api_places", "api_hostmem")
     tree, emulator = built("lib/libcuda.so.1", *(f"tests/api/{name}" for name in programs))
