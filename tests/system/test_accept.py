@@ -3,6 +3,7 @@
 """tests/gpu/accept, tests/gpu/table and tests/run themselves: what they count as passed, failed and skipped. No GPU is needed."""
 
 import argparse
+import concurrent.futures
 import contextlib
 import importlib.machinery
 import importlib.util
@@ -69,6 +70,23 @@ def exit_code_77_is_a_skip_on_both_sides_only():
     t.equal(accept.total(["passed", "failed", "skipped"]), ("1 skipped\n1 passed, 1 failed", 1), "a failure")
     t.equal(accept.total(["passed"], 2), ("2 not reached\n1 passed, 2 failed", 1), "items without time")
     t.equal(accept.total(["passed"], 0, 1), ("1 passed, 1 failed", 1), "a crash that nobody noticed")
+
+
+@t.test()
+def what_needs_no_build_goes_first_and_who_wants_to_be_alone_last():
+    built, broken = concurrent.futures.Future(), concurrent.futures.Future()
+    built.set_result("program")
+    broken.set_exception(RuntimeError("gcc says no"))
+    plan = [accept.Item("alone", ["a"], alone=True), accept.Item("built", ["b"], program=built),
+            accept.Item("broken", [], program=broken), accept.Item("script", ["s"])]
+    order = []
+
+    def one(item):
+        order.append(item.name)
+        return item.not_built() or item.command
+    got = {item.name: result for item, result in accept.carried_out(plan, one, 1)}
+    t.equal(order, ["script", "built", "broken", "alone"], "the order")
+    t.equal([got[name] for name in order], [["s"], ["program", "b"], "gcc says no", ["a"]], "what became of them")
 
 
 @t.test()
