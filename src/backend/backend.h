@@ -100,6 +100,10 @@ struct tow_backend {
     /* NULL, or: from now on the bytes in use of each GPU are kept in `used`, for others to see.
      * Returns how many there are. */
     unsigned (*show_used)(_Atomic uint64_t *used, unsigned count);
+    /* NULL, or: from now on the operations that wait in streams, but for host functions, are
+     * counted in `queued`, where the caller may count others. Where it is `most` already none is
+     * taken: CUDA_ERROR_OUT_OF_MEMORY. */
+    void (*limit_queued)(_Atomic uint32_t *queued, uint32_t most);
     /* NULL, or: GPU time that this process has had so far, in ns. Waits for nobody. */
     uint64_t (*gpu_time)(void);
     /* NULL, or: a session begins, or has ended: the program has left by itself, or is lost. */

@@ -200,6 +200,35 @@ def all_sessions_share_the_threads():
         t.check(crowded(server, 2000).endswith("than 512 threads there at once (session-threads)"), "of many threads a session gets all its own")
 
 
+@t.test(trees=BOTH)
+def commands_that_wait_are_limited():
+    """In all streams together: one has room for 1,024, and of streams there may be many. Host functions count, too."""
+    with t.Server("--session-commands=100") as server, raw.Client(server).begin() as client:
+        def fill(stream):
+            return client.call("cuMemsetD8Async", struct.pack("<3QI", word, 4, stream, 0))[0]
+        word, streams = client.alloc(4096), [raw.handle("STREAM", 1 + i) for i in range(3)]
+        for stream in streams:
+            client.send("cuStreamCreate", struct.pack("<QI", stream, 1))
+        t.equal([fill(stream) for stream in streams * 100], [0] * 300, "what need not wait")
+        t.equal(client.call("cuCtxSynchronize")[0], 0, "the result of cuCtxSynchronize")
+        client.send("cuStreamWaitValue32_v2", struct.pack("<QQII", streams[0], word, 7, 1))
+        client.send("cuEventCreate", struct.pack("<QI", raw.handle("EVENT", 1), 0))
+        client.send("cuEventRecordWithFlags", struct.pack("<QQI", raw.handle("EVENT", 1), streams[0], 0))
+        for stream in streams[1:]:
+            client.send("cuStreamWaitEvent", struct.pack("<QQI", stream, raw.handle("EVENT", 1), 0))
+        client.alloc(4)  # a call behind them
+        t.equal(used(server, "session-commands"), (4, 100), "what the status shows of four that wait")
+        functions = [client.call("cuLaunchHostFunc", struct.pack("<QQ", streams[0], 1 + i))[0] for i in range(6)]
+        t.equal(functions, [0] * 6, "host functions")
+        t.equal([fill(stream) for stream in streams * 32], [0] * 90 + [OUT_OF_MEMORY] * 6, "fills that wait")
+        t.equal(client.call("cuLaunchHostFunc", struct.pack("<QQ", streams[0], 7))[0], OUT_OF_MEMORY, "one more host function")
+        t.equal(used(server, "session-commands"), (100, 100), "what the status shows of all")
+        t.check("100 commands of the program wait in its streams, and it may have no more (session-commands)" in server.log(), server.log())
+        with raw.Client(server).begin() as neighbour:
+            there = neighbour.alloc(4)
+            t.equal(neighbour.call("cuMemsetD8Async", struct.pack("<3QI", there, 4, 0, 0))[0], 0, "a neighbour's")
+
+
 @t.test()
 def descriptors_of_a_worker_are_limited():
     with t.Server("--session-descriptors=200") as server, raw.Client(server).begin():

@@ -145,6 +145,9 @@ static const struct option_entry entries[] = {
     {"session-threads", 0, KIND_COUNT, FOR_WORKER, AT(session_threads), 65536, "N",
      "Threads that a program can make its worker start: one for each of its own that waits, one\n"
      "for each link (512). Beyond, the session ends, or the link fails."},
+    {"session-commands", 0, KIND_WEIGHT, FOR_WORKER, AT(session_commands), 1 << 30, "N",
+     "Commands of a program that wait in its streams: of the software GPU all, of a driver, which\n"
+     "has its caller wait, host functions (65536). Beyond, a call fails."},
     {"threads", 0, KIND_COUNT, 0, AT(threads), 1 << 22, "N",
      "Threads of all workers together (half of those that the machine allows). A session may\n"
      "always have 64."},
@@ -313,6 +316,7 @@ void tows_config_defaults(struct tows_config *config)
     config->connections_per_second = 1000;
     config->lanes = 7;
     config->session_threads = 512;
+    config->session_commands = 65536;
     config->priority = TOW_CONFIG_NORMAL;
     config->usage_size = UINT64_C(8) << 20;
     config->wait = 86400;

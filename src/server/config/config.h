@@ -82,13 +82,14 @@ struct tows_config {
     uint64_t share;      /* weight of a session among those that take turns */
     uint64_t compute;    /* percent of a GPU's time that a session may have; 0: all */
     uint64_t overcommit; /* 0: no more GPU memory is promised than there is */
-    uint64_t context_memory;  /* of a GPU, that a session takes beside its quota; UNSAID: usual */
-    uint64_t reconnect;       /* seconds that a cut may last; 0: it ends the session */
-    uint64_t session_threads; /* that a client can make its worker start */
-    uint64_t threads;         /* the same, of all; 0: half of what the machine allows */
-    uint64_t session_files;   /* descriptors of a worker; 0: as many as it was given */
-    uint64_t lanes;           /* further connections that a session may have for bulk data */
-    uint64_t code_cache;      /* bytes; 0: none is kept */
+    uint64_t context_memory;   /* of a GPU, that a session takes beside its quota; UNSAID: usual */
+    uint64_t reconnect;        /* seconds that a cut may last; 0: it ends the session */
+    uint64_t session_threads;  /* that a client can make its worker start */
+    uint64_t session_commands; /* that wait in its streams */
+    uint64_t threads;          /* the same, of all; 0: half of what the machine allows */
+    uint64_t session_files;    /* descriptors of a worker; 0: as many as it was given */
+    uint64_t lanes;            /* further connections that a session may have for bulk data */
+    uint64_t code_cache;       /* bytes; 0: none is kept */
     uint64_t code_cache_per_peer; /* that one tenant is charged for */
     uint64_t log_lines;           /* at once, see base/log.h */
     uint64_t session_log_lines;   /* that the worker of one may write at once */

@@ -156,6 +156,9 @@ static void await_client(struct state *state, struct waiter *waiter)
 static void hostfn_unlist(struct tows_hostfn_turn *turn)
 {
     struct state *state = state_of(turn->session, false);
+    if (!turn->repeats) {
+        tows_session_unclaim_command(turn->session);
+    }
     tow_mutex_lock(&state->lock);
     if (turn->prev != NULL) {
         turn->prev->next = turn->next;
@@ -251,7 +254,12 @@ struct tows_hostfn_turn *tows_hostfn_make(struct tows_session *session, uint64_t
 {
     struct state *state = state_of(session, true);
     struct tows_hostfn_turn *turn = state != NULL ? malloc(sizeof *turn) : NULL;
-    if (turn == NULL || !tows_carry_forbid(session)) {
+    /* In a graph it waits for no turn of its own. */
+    bool claimed = turn != NULL && (repeats || tows_session_claim_command(session));
+    if (!claimed || !tows_carry_forbid(session)) {
+        if (claimed && !repeats) {
+            tows_session_unclaim_command(session);
+        }
         free(turn);
         return NULL;
     }

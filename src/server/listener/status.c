@@ -137,6 +137,8 @@ static void write_session(struct tow_json *json, const struct tows_worker *worke
     write_limit(json, "session-memory", worker->usage.host, limits->session_memory);
     write_limit(json, "session-idle", tows_usage_idle(worker), limits->session_idle);
     write_limit(json, "session-threads", stats->threads, config->session_threads);
+    write_limit(json, "session-commands", (uint64_t)stats->queued + stats->in_flight,
+                config->session_commands);
     write_limit(json, "session-descriptors", worker->usage.descriptors, files);
     uint64_t lines = stats->lines, most = config->session_log_lines;
     write_limit(json, "session-log-lines", lines < most ? most - lines : 0, most);

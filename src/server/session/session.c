@@ -114,6 +114,27 @@ const char *tows_session_thread_limit(struct tows_session *session, char *ret_te
     return ret_text;
 }
 
+bool tows_session_claim_command(struct tows_session *session)
+{
+    unsigned most = session->options->commands_max;
+    if (atomic_fetch_add(&session->stats->queued, 1) < most || most == 0) {
+        return true;
+    }
+    atomic_fetch_sub(&session->stats->queued, 1);
+    if (!atomic_exchange(&session->commands_told, true)) {
+        tow_log(TOW_AREA_SERVER, TOW_LOG_WARN,
+                "%u commands of the program wait in its streams, and it may have no more "
+                "(session-commands): further ones fail with CUDA_ERROR_OUT_OF_MEMORY",
+                most);
+    }
+    return false;
+}
+
+void tows_session_unclaim_command(struct tows_session *session)
+{
+    atomic_fetch_sub(&session->stats->queued, 1);
+}
+
 int tows_session_init(struct tows_session *session)
 {
     tows_completion_init(&session->completion);

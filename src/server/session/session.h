@@ -31,6 +31,7 @@ struct tows_session_stats {
     _Atomic uint64_t shared;    /* bytes of the client's own memory that it has in common with us */
     _Atomic uint64_t host;      /* host memory that the worker holds: the listener has looked */
     _Atomic uint32_t in_flight; /* calls that run beside the leader */
+    _Atomic uint32_t queued;    /* commands that wait in streams: tows_session_claim_command */
     _Atomic uint32_t threads;   /* see tows_session_claim_thread */
     _Atomic uint32_t threads_max; /* that the session may have now: the listener's word; 0: none */
     _Atomic uint32_t client_pid;
@@ -110,6 +111,7 @@ struct tows_session_options {
     const char *tenant;                     /* borrowed: whose it is; NULL: there is one tenant */
     uint64_t memory_max;                    /* bytes of host memory that it may claim; 0: any */
     unsigned threads_max;                   /* threads for its client; 0: TOW_SESSION_THREADS_MAX */
+    unsigned commands_max;                  /* that wait in its streams; 0: any number */
     uint64_t silence_ms; /* on a network: how long a machine may be silent; 0: ever */
     unsigned lanes;      /* further connections for bulk data; 0: none */
     /* Waits for the next of them, of which nothing was read yet; `again`: the line of that number
@@ -263,6 +265,7 @@ struct tows_session {
     _Atomic uint64_t claimed;  /* see tows_session_claim */
     atomic_uint places;        /* see tows_session_may_place: how many were named */
     atomic_bool place_taken;   /* one of them was the worker's own */
+    atomic_bool commands_told; /* the log has that more may not wait */
     atomic_bool shares_events; /* other sessions may wait for events that this one recorded */
     atomic_uint
         printers;   /* images that print, or were not looked through yet; code/printf_scan.c's */
@@ -299,7 +302,12 @@ void tows_session_unclaim(struct tows_session *session, uint64_t size);
  * would end the session. */
 bool tows_session_claim_thread(struct tows_session *session, bool for_link);
 void tows_session_unclaim_thread(struct tows_session *session);
-/* Why not, for the program and the log: a sentence without an end. */
+/* The same for a command that waits in a stream and that we keep something for: a host function. A
+ * backend that has queues of its own counts there, too (limit_queued). Refused is
+ * CUDA_ERROR_OUT_OF_MEMORY, and the log says so once. */
+bool tows_session_claim_command(struct tows_session *session);
+void tows_session_unclaim_command(struct tows_session *session);
+/* Why no thread, for the program and the log: a sentence without an end. */
 const char *tows_session_thread_limit(struct tows_session *session, char *ret_text, size_t size);
 
 /* Makes what every session has, in a struct of zeros; 0 or -ENOMEM. */

@@ -612,6 +612,7 @@ static int worker_serve(const struct tows_config *config, struct tow_backend *ba
         .suspend_every = config->soft_suspend,
         .quota = request->limits.gpu_memory != 0,
         .threads_max = (unsigned)config->session_threads,
+        .commands_max = (unsigned)config->session_commands,
         .silence_ms = config->heartbeat * 1000,
         .reconnect_s = (uint32_t)request->limits.reconnect,
         .secret = secret,
@@ -842,6 +843,9 @@ int tows_worker_main(const struct tows_config *config)
     tows_alive_tell_time(backend.gpu_time);
     if (backend.exchange != NULL) {
         *backend.exchange = &exchange_ops;
+    }
+    if (backend.limit_queued != NULL) {
+        backend.limit_queued(&stats->queued, (uint32_t)config->session_commands);
     }
     if (backend.show_used != NULL) {
         atomic_store(&stats->used_count, backend.show_used(stats->used, TOW_STATS_GPUS_MAX));

@@ -79,8 +79,17 @@ static bool is_eligible(const struct tow_soft_stream *stream)
            ctx->legacy->head->seq > seq;
 }
 
+/* Of host functions the server counts its own part. */
+static bool is_counted(const struct tow_soft_work *work)
+{
+    return work->kind != TOW_SOFT_WORK_HOST;
+}
+
 static void op_free(struct tow_soft_op *op)
 {
+    if (is_counted(&op->work)) {
+        atomic_fetch_sub_explicit(tow_soft.queued, 1, memory_order_relaxed);
+    }
     if (op->ret_done != NULL) {
         *op->ret_done = true;
     }
@@ -465,6 +474,9 @@ static struct tow_soft_op *engine_enqueue(struct tow_soft_stream *stream,
                        : 0;
     op->work = *work;
     memset(work, 0, sizeof *work);
+    if (is_counted(&op->work)) {
+        atomic_fetch_add_explicit(tow_soft.queued, 1, memory_order_relaxed);
+    }
     if (stream->tail != NULL) {
         stream->tail->next = op;
     } else {
@@ -497,6 +509,25 @@ static CUresult engine_refuse(struct tow_soft_ctx *ctx, struct tow_soft_work *wo
     return result;
 }
 
+/* Whether so much is queued that nothing more is taken; then the work is gone. */
+static bool is_full(struct tow_soft_work *work)
+{
+    uint32_t most = tow_soft.queued_most;
+    if (most == 0 || !is_counted(work) || atomic_load(tow_soft.queued) < most) {
+        return false;
+    }
+    if (!tow_soft.queue_full_told) {
+        tow_soft.queue_full_told = true;
+        tow_log(TOW_AREA_SOFT, TOW_LOG_WARN,
+                "%u commands of the program wait in its streams, and it may have no more "
+                "(session-commands): further ones fail with CUDA_ERROR_OUT_OF_MEMORY",
+                most);
+    }
+    tow_soft_work_fini(work);
+    memset(work, 0, sizeof *work);
+    return true;
+}
+
 CUresult tow_soft_submit(struct tow_soft_stream *stream, struct tow_soft_work *work)
 {
     CUresult result = engine_refuse(stream->object.ctx, work);
@@ -505,6 +536,9 @@ CUresult tow_soft_submit(struct tow_soft_stream *stream, struct tow_soft_work *w
     }
     if (stream->capture != NULL) {
         return stream->capture->ops->add(stream, work);
+    }
+    if (is_full(work)) {
+        return CUDA_ERROR_OUT_OF_MEMORY;
     }
     bool small = is_small(work);
     struct tow_soft_op *op = engine_enqueue(stream, work);

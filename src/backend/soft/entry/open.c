@@ -125,6 +125,16 @@ static unsigned soft_show_used(_Atomic uint64_t *used, unsigned count)
     return shown;
 }
 
+static void soft_limit_queued(_Atomic uint32_t *queued, uint32_t most)
+{
+    tow_mutex_lock(&tow_soft.lock);
+    atomic_fetch_add(queued, atomic_load(tow_soft.queued));
+    tow_soft.queued = queued;
+    tow_soft.queued_most = most;
+    tow_soft.queue_full_told = false;
+    tow_mutex_unlock(&tow_soft.lock);
+}
+
 static int open_devices(const struct tow_soft_options *options)
 {
     unsigned count = options->devices == 0 ? 1 : options->devices;
@@ -197,6 +207,7 @@ static void describe_backend(const struct tow_soft_options *options,
     ret_backend->print_user = &tow_soft.print_user;
     ret_backend->exchange = &tow_soft.exchange;
     ret_backend->show_used = soft_show_used;
+    ret_backend->limit_queued = soft_limit_queued;
     ret_backend->away = &tow_soft_away_ops;
     ret_backend->gpu_time = tow_soft_engine_time;
     ret_backend->session = tow_soft_checked() ? tow_soft_check_session : NULL;
@@ -230,6 +241,9 @@ int tow_backend_soft_open(const struct tow_soft_options *options, struct tow_bac
     }
     tow_soft.open = true;
     tow_soft.hooks = &tow_soft_hooks;
+    tow_soft.queued = &tow_soft.own_queued;
+    atomic_store(&tow_soft.own_queued, 0);
+    tow_soft.queued_most = 0;
     tow_soft.strict = options->strict;
     tow_soft.capability = options->capability != 0 ? options->capability : 121;
     tow_soft.dry = options->dry;

@@ -56,10 +56,14 @@ struct tow_soft {
     struct tow_soft_ctx *contexts;   /* owned: those of cuCtxCreate */
     struct tow_soft_stream *streams; /* all of them */
     struct tow_soft_op *running;     /* ops that run now, newest first */
-    uint64_t seq;                    /* counts ops and starts */
-    uint64_t registered_gone;        /* `seq` when a context last took registered memory along */
-    uint64_t next_id;                /* contexts, streams, allocations, captures */
-    uint64_t alloc_count;            /* allocations that were ever made */
+    _Atomic uint32_t *queued; /* ops of all streams but host functions: own_queued, or borrowed */
+    _Atomic uint32_t own_queued;
+    uint32_t queued_most; /* 0: any number */
+    bool queue_full_told;
+    uint64_t seq;             /* counts ops and starts */
+    uint64_t registered_gone; /* `seq` when a context last took registered memory along */
+    uint64_t next_id;         /* contexts, streams, allocations, captures */
+    uint64_t alloc_count;     /* allocations that were ever made */
     unsigned runners, runners_idle, runners_starting;
     unsigned tokens; /* wake-ups that idle runners have not taken yet; never more than are idle */
     bool stopping, polls; /* polls: a stream waits for a value in memory */
