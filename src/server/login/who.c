@@ -4,6 +4,7 @@
 
 #include <arpa/inet.h>
 #include <netinet/in.h>
+#include <pwd.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -174,4 +175,23 @@ const char *tows_who_text(const struct tows_who *who, char ret_text[TOW_WHO_TEXT
         snprintf(ret_text, TOW_WHO_TEXT_MAX, "a peer who is not known");
     }
     return ret_text;
+}
+
+const char *tows_who_name(const struct tows_who *who, char ret_name[TOW_WHO_TEXT_MAX])
+{
+    struct passwd entry, *found = NULL;
+    char line[1024];
+    snprintf(ret_name, TOW_WHO_TEXT_MAX, "%s", who->kind == TOW_WHO_TOKEN ? who->name : "");
+    FILE *file = who->kind == TOW_WHO_USER ? fopen("/etc/passwd", "re") : NULL;
+    if (file == NULL) {
+        return ret_name;
+    }
+    while (fgetpwent_r(file, &entry, line, sizeof line, &found) == 0) {
+        if (entry.pw_uid == who->user) {
+            snprintf(ret_name, TOW_WHO_TEXT_MAX, "%s", entry.pw_name);
+            break;
+        }
+    }
+    fclose(file);
+    return ret_name;
 }

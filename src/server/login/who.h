@@ -66,5 +66,8 @@ bool tows_who_may_end(const struct tows_who *who, const struct tows_who *whose, 
 
 /* "user 1000", "192.0.2.7", "2001:db8:0:1::/64". */
 const char *tows_who_text(const struct tows_who *who, char ret_text[TOW_WHO_TEXT_MAX]);
+/* What a user of this machine is called in /etc/passwd, or a token's user; "": nobody is named.
+ * Nobody else is asked, as he may be slow to answer: users of a directory have their number. */
+const char *tows_who_name(const struct tows_who *who, char ret_name[TOW_WHO_TEXT_MAX]);
 
 #endif

@@ -41,6 +41,7 @@ void tows_audit_tell(const struct tows_worker *worker, int status)
 {
     char tenant[TOW_WHO_TEXT_MAX], began[TOW_LOG_STAMP_MAX], end[TOW_AUDIT_END_MAX];
     const char *class = worker->who.class[0] != '\0' ? worker->who.class : "-";
+    char user[TOW_WHO_TEXT_MAX], called[TOW_WHO_TEXT_MAX + 4] = "";
     double seconds = (double)(tow_time_now_ns() - worker->since_ns) / (double)TOW_TIME_S;
     const struct tows_session_stats *stats = worker->stats;
     char program[sizeof stats->client + 1] = "";
@@ -51,7 +52,12 @@ void tows_audit_tell(const struct tows_worker *worker, int status)
     }
     tow_log_stamp(worker->began_ns, began);
     tows_audit_end(worker, status, end, sizeof end);
+    tows_who_name(&worker->who, user);
+    if (worker->who.kind == TOW_WHO_USER && user[0] != '\0') {
+        snprintf(called, sizeof called, " (%s)", user);
+    }
     const struct tow_log_field fields[] = {
+        {.name = "user", .text = user},
         {.name = "class", .text = worker->who.class},
         {.name = "began", .text = began},
         {.name = "seconds", .number = seconds},
@@ -66,8 +72,9 @@ void tows_audit_tell(const struct tows_worker *worker, int status)
     };
     struct tow_log_about about = tows_worker_about(worker, tenant);
     about.fields = fields;
-    tow_log_about(TOW_AREA_AUDIT, TOW_LOG_INFO, &about,
-                  "session %llu of %s, class %s, from %s, began %s, lasted %.1f s, %llu calls: %s",
-                  (unsigned long long)worker->session, about.tenant, class, worker->peer, began,
-                  seconds, (unsigned long long)calls, end);
+    tow_log_about(
+        TOW_AREA_AUDIT, TOW_LOG_INFO, &about,
+        "session %llu of %s%s, class %s, from %s, began %s, lasted %.1f s, %llu calls: %s",
+        (unsigned long long)worker->session, about.tenant, called, class, worker->peer, began,
+        seconds, (unsigned long long)calls, end);
 }
