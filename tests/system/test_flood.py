@@ -3,6 +3,9 @@
 """One peer does not keep another out, whatever it floods the server with.
 
 127.0.0.2 floods; programs come from 127.0.0.1.
+
+    test_flood.py starts COUNT [NAME ...]    so many starts in quiet and in each flood, whose 99th of a hundred is judged
+    test_flood.py silent COUNT               what one of so many silent connections costs
 """
 
 import contextlib
@@ -160,13 +163,13 @@ def how_many_sessions_a_peer_gets_can_be_set():
         t.equal(sorted(answers), [WELCOME, WELCOME, REFUSE], "the answers")
 
 
-@t.test(120)
-def silent_connections_cost_little():
+def silent(count):
     """At most 16 KiB each in the listener."""
-    files(2200)
-    with t.Server("--places=4096", "--places-per-peer=4096") as server, contextlib.ExitStack() as stack:
+    files(count)
+    with t.Server(f"--places={2 * count}", f"--places-per-peer={2 * count}", "--connections-per-second=0") as server, \
+            contextlib.ExitStack() as stack:
         limits = pathlib.Path(f"/proc/{server.listener}/limits").read_text()
-        if int(re.search(r"Max open files\s+(\d+)", limits)[1]) < 2200:
+        if int(re.search(r"Max open files\s+(\d+)", limits)[1]) < count + 200:
             raise t.Skip("the listener may not have so many descriptors here")
 
         def resident():
@@ -174,15 +177,20 @@ def silent_connections_cost_little():
         starts(server)
         before = resident()
         begin = time.monotonic()
-        lines = fill(server, stack, 2000)
+        lines = fill(server, stack, count)
         starts(server)  # it came last: the listener has taken all others
-        each = (resident() - before) / 2000
-        print(f"{each:.0f} bytes a connection")
+        each = (resident() - before) / count
+        print(f"{count} silent connections: {each:.0f} bytes each, after {time.monotonic() - begin:.1f} s")
         t.check(each < 16384, f"{each:.0f} bytes a connection")
         for line in lines if time.monotonic() - begin < 8 else []:  # and it has them all: none is 10 s old yet
             line.setblocking(False)
             with contextlib.suppress(BlockingIOError):
                 t.check(line.recv(1), "a connection was closed")
+
+
+@t.test(120)
+def silent_connections_cost_little():
+    silent(10000 if t.LONG else 2000)
 
 
 class Flood:
@@ -222,19 +230,20 @@ class Flood:
         print(f"{self.made / (time.monotonic() - self.begin):.0f} connections a second from {FLOODER}")
 
 
-def flood(server, start, rate, say, keep):
+def flood(server, start, rate, say, keep, count=30, judged=False):
     def quantile(times, part):
         return sorted(times)[min(len(times) - 1, int(part * len(times)))]
     files(Flood.KEPT)
     with server:
-        quiet = [start(server) for _ in range(20)]
+        quiet = [start(server) for _ in range(count)]
         with Flood(server, rate, say, keep) as flooding:
             t.wait_until(lambda: flooding.made > 600, 20, "the flood has begun")
-            times = [start(server) for _ in range(30)]
-        print(f"median and p99 in quiet {quantile(quiet, .5) * 1e3:.1f} and {quantile(quiet, .99) * 1e3:.1f} ms, "
+            times = [start(server) for _ in range(count)]
+        print(f"{count} starts: median and p99 in quiet {quantile(quiet, .5) * 1e3:.1f} and {quantile(quiet, .99) * 1e3:.1f} ms, "
               f"in the flood {quantile(times, .5) * 1e3:.1f} and {quantile(times, .99) * 1e3:.1f} ms")
-        # The aim is 50 ms for the 99th of a hundred; here others may use the machine.
-        t.check(quantile(times, .5) < quantile(quiet, .5) + 0.5, "programs of another peer start too late")
+        # In a test others may use the machine.
+        part, most = (.99, 0.05) if judged else (.5, 0.5)
+        t.check(quantile(times, part) < quantile(quiet, part) + most, "programs of another peer start too late")
 
 
 class Encrypted(t.TlsServer):
@@ -264,17 +273,26 @@ def client_hello():
     return outgoing.read()
 
 
-for _name, _rate, _say, _keep in (("questions", 400, STATUS, True), ("hellos_that_go", 372, hello(), False),
-                                  ("silence", 500, b"", True), ("half_hellos", 500, hello()[:-8], True)):
-    t.test(180, alone=True, name=f"programs_start_in_a_flood_of_{_name}")(
-        lambda rate=_rate, say=_say, keep=_keep: flood(t.Server(), starts, rate, say, keep))
-
-
-@t.test(180, alone=True)
-def programs_start_in_a_flood_of_half_handshakes():
+def flood_handshakes(**more):
     t.need_tls()
-    flood(Encrypted(), starts_encrypted, 500, client_hello(), True)
+    flood(Encrypted(), starts_encrypted, 500, client_hello(), True, **more)
+
+
+# The numbers of the review, which kept others out of a server without places of their own.
+FLOODS = {name: lambda rate=rate, say=say, keep=keep, **more: flood(t.Server(), starts, rate, say, keep, **more)
+          for name, rate, say, keep in (("questions", 400, STATUS, True), ("hellos_that_go", 372, hello(), False),
+                                        ("silence", 500, b"", True), ("half_hellos", 500, hello()[:-8], True))}
+FLOODS["half_handshakes"] = flood_handshakes
+for _name, _flood in FLOODS.items():
+    t.test(180, alone=True, name=f"programs_start_in_a_flood_of_{_name}")(lambda run=_flood: run())
 
 
 if __name__ == "__main__":
-    t.main()
+    if sys.argv[1:2] == ["starts"]:
+        for name in sys.argv[3:] or FLOODS:
+            print(f"{name}: ", end="")
+            FLOODS[name](count=int(sys.argv[2]), judged=True)
+    elif sys.argv[1:2] == ["silent"]:
+        silent(int(sys.argv[2]))
+    else:
+        t.main()
