@@ -366,6 +366,14 @@ def need_tls():
         raise Skip("OpenSSL 3 is not installed (libssl3)") from error
 
 
+def kinds():
+    """The kinds of lines that can be had here."""
+    with contextlib.suppress(Skip):
+        need_tls()
+        return ("unix", "shm", "tcp", "tls")
+    return ("unix", "shm", "tcp")
+
+
 class TlsServer(Server):
     """One that listens on tls:// too. `settings` are the environment of clients that know its key."""
 

@@ -22,14 +22,7 @@ HELPERS = pathlib.Path(__file__).resolve().parent / "helpers"
 IDLE_MIB = 2  # the most that an idle session may cost the server
 
 
-def kinds():
-    with contextlib.suppress(t.Skip):
-        t.need_tls()
-        return ("unix", "shm", "tcp", "tls")
-    return ("unix", "shm", "tcp")
-
-
-class Crowd(t.TlsServer if "tls" in kinds() else t.Server):
+class Crowd(t.TlsServer if "tls" in t.kinds() else t.Server):
     """A server with room for many, on every kind of line."""
 
     def __init__(self, count, *flags):
@@ -82,7 +75,7 @@ def idle(count, kind):
 def busy(count, seconds):
     """So many at once, each over the next kind of line: every number of every round is looked at by the program itself."""
     with Crowd(count) as server, contextlib.ExitStack() as stack:
-        crowd = [(kind, stack.enter_context(server.program(kind, "rounds.c"))) for kind in (kinds() * count)[:count]]
+        crowd = [(kind, stack.enter_context(server.program(kind, "rounds.c"))) for kind in (t.kinds() * count)[:count]]
         for kind, process in crowd:
             said = process.stdout.readline()
             t.equal(said, "ready\n", f"what a program says over {kind} ({'' if said else process.stderr.read()})")
@@ -101,7 +94,7 @@ def busy(count, seconds):
 
 @t.test(300 if t.LONG else 120)
 def an_idle_session_costs_little_over_any_line():
-    for kind in kinds():
+    for kind in t.kinds():
         each = idle(200 if t.LONG else 12, kind)
         t.check(each <= IDLE_MIB, f"an idle session over {kind} costs {each:.2f} MiB")
 
@@ -132,7 +125,7 @@ def many_busy_programs_have_their_own_results():
 if __name__ == "__main__":
     os.environ.pop("TOWLINE_SERVER", None)
     if sys.argv[1:2] == ["idle"]:
-        for name in sys.argv[3:] or kinds():
+        for name in sys.argv[3:] or t.kinds():
             idle(int(sys.argv[2]), name)
     elif sys.argv[1:2] == ["busy"]:
         busy(int(sys.argv[2]), float(sys.argv[3]))

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Allocations and system calls of a session fail in turn, in the program, the listener or the worker.
+"""Allocations and system calls of a session fail in turn, in the program, the listener, the worker or the process with the TLS key.
 
 The program ends with an error or with right results, in time; the server serves the next one, and has nothing more than before.
 
-    test_failing.py all [SECONDS [STEP]]    all of them, or as many as fit; TOWLINE_BUILD names the build
+    test_failing.py all [SECONDS [STEP [FIRST]]]    all of them, or as many as fit; TOWLINE_BUILD names the build
 
 In CI every 50th, beginning with one that the commit's name gives.
 """
@@ -25,8 +25,8 @@ t.same_for_all_users()
 
 HELPERS = pathlib.Path(__file__).resolve().parent / "helpers"
 ROLES = ("client", "listener", "worker", "shaker")  # as failing.c numbers them
-TRIED = ("client", "listener", "worker")
-KINDS = ("unix", "tcp", "shm")
+KINDS = t.kinds()
+TRIED = [(role, kind) for role in ROLES for kind in KINDS if role != "shaker" or kind == "tls"]
 STEP = 50
 NEVER = 1 << 40
 END = 60 * t.SLOW  # a program has ended by then: it waits for 20 s for a server that has no room
@@ -81,13 +81,13 @@ class Stand:
         self.temporary.mkdir()
         self.failing = {"LD_PRELOAD": str(self.library), "FAIL_ORDERS": str(self.orders.path), "TMPDIR": str(self.temporary)}
         # Without walls the environment reaches the workers, and all processes may be looked into.
-        self.server = t.Server("--walls=0", "--idle-workers=0", env=self.failing)
+        self.server = (t.TlsServer if "tls" in KINDS else t.Server)("--walls=0", "--idle-workers=0", env=self.failing)
         self.calls, self.usual = {}, None
 
     def run(self, program, kind, env):
         """How the program ended, and what it said."""
         env = {"TMPDIR": str(self.temporary), "TOWLINE_SERVER": self.server.address(kind), "TOWLINE_TRANSPORT": "unix",
-               "LD_LIBRARY_PATH": str(t.LIBCUDA.parent), **env}
+               "LD_LIBRARY_PATH": str(t.LIBCUDA.parent), **getattr(self.server, "settings", {}), **env}
         with subprocess.Popen([program], env=t.clean_environment(**env), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
                               stderr=subprocess.STDOUT, text=True) as process:
             try:
@@ -118,10 +118,11 @@ class Stand:
 
         def same():
             seen.append(self.held())
-            return len(seen) > 10 and len(set(map(str, seen[-10:]))) == 1 and seen[-1][2] == 0
+            shakers = 1 if "tls" in KINDS else 0
+            return len(seen) > 10 and len(set(map(str, seen[-10:]))) == 1 and seen[-1][2] == shakers
         t.wait_until(same, 20, "the listener rests")
         self.usual = seen[-1]
-        for role, kind in ((role, kind) for role in TRIED for kind in KINDS):
+        for role, kind in TRIED:
             for soft in (0, 1):
                 self.calls[role, kind, soft], _, code, text = self.try_one(role, kind, NEVER, soft)
                 t.equal((code, text), (0, "OK\n"), "how a program ends whose calls are counted")
@@ -141,7 +142,7 @@ class Stand:
         t.check(code == 0 or not soft, f"{what}: the program failed:\n{text}")
         t.check(code == 0 or "FAILED: " in text, f"{what}: the program said nothing of it:\n{text}")
         t.check(self.server.process.poll() is None, f"{what}: the listener has ended:\n{self.server.log()}")
-        if self.held() != self.usual or role == "listener":
+        if self.held() != self.usual or role in ("listener", "shaker"):
             try:
                 self.serve_one(kind)
             except AssertionError as problem:
@@ -183,6 +184,7 @@ def whatever_call_fails_a_program_ends_with_an_error_and_the_server_goes_on():
 
 if __name__ == "__main__":
     if sys.argv[1:2] == ["all"]:
-        fail_some(int(sys.argv[3]) if len(sys.argv) > 3 else 1, 0, float(sys.argv[2]) if len(sys.argv) > 2 else None)
+        numbers = [float(word) for word in sys.argv[2:]]
+        fail_some(int(numbers[1]) if len(numbers) > 1 else 1, int(numbers[2]) if len(numbers) > 2 else 0, numbers[0] if numbers else None)
     else:
         t.main()

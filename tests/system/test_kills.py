@@ -21,7 +21,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "lib"))
 import towtest as t  # noqa: E402
 
 ROUNDS = pathlib.Path(__file__).resolve().parent / "helpers" / "rounds.c"
-KINDS = ("unix", "tcp", "shm")
+KINDS = t.kinds()
 LATEST = 0.1 * t.SLOW  # a program has begun to compute by then
 COUNT = 60 if t.LONG else 4
 
@@ -29,7 +29,8 @@ COUNT = 60 if t.LONG else 4
 @contextlib.contextmanager
 def rounds(server, kind):
     program = t.build_c(ROUNDS, ["-lcuda"])
-    env = t.clean_environment(TOWLINE_SERVER=server.address(kind), LD_LIBRARY_PATH=str(t.LIBCUDA.parent), TOWLINE_TRANSPORT="unix")
+    env = t.clean_environment(TOWLINE_SERVER=server.address(kind), LD_LIBRARY_PATH=str(t.LIBCUDA.parent), TOWLINE_TRANSPORT="unix",
+                              **getattr(server, "settings", {}))
     with subprocess.Popen([program], env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         try:
             yield process
@@ -79,7 +80,7 @@ def kill_one(server, chance, target, neighbour):
 
 def kill_some(count, seed):
     chance, took = random.Random(seed), {"client": [], "worker": []}
-    with t.Server() as server, rounds(server, "unix") as neighbour:
+    with (t.TlsServer if "tls" in KINDS else t.Server)() as server, rounds(server, "unix") as neighbour:
         t.equal(neighbour.stdout.readline(), "ready\n", "what the neighbour says")
         before = descriptors(server)
         for target in ["client", "worker"] * count:

@@ -47,8 +47,10 @@ static _Noreturn void process_run(const struct tows_config *config, const char *
         _exit(1);
     }
     tows_walls_close_from(TOW_PROCESS_CONTROL + 1);
-    tows_walls_environment(environ, exports);
-    execve("/proc/self/exe", args, exports);
+    if (config->walls != 0) {
+        tows_walls_environment(environ, exports);
+    }
+    execve("/proc/self/exe", args, config->walls != 0 ? exports : environ);
     _exit(127);
 }
 
