@@ -283,6 +283,14 @@ def walls_are_tried_without_a_gpu():
     t.check(all(f"ok      {name} " in done.stdout for name in ("memory-of-worker", "open-key", "connect-tcp", "start-program")), done.stdout)
 
 
+@t.test(120, whole=True)
+def a_notebook_is_tried_on_the_software_gpu():
+    """tests/gpu/notebook: the wheel, its server, what it compares."""
+    t.need_tls()
+    done = t.run([FOLDER / "notebook", "--pretend", "--build", t.BUILD], 110)
+    t.check(done.returncode == 0 and done.stdout.endswith("3 passed, 0 failed\n"), f"{done.stdout}{done.stderr}")
+
+
 @t.test(240, whole=True)
 def shares_are_measured_on_the_software_gpu():
     """tests/gpu/share: its programs, its servers, its rows; what they say means nothing here."""
