@@ -48,6 +48,9 @@ struct tow_backend_away_ops {
     int (*load)(int fd, char *why, size_t why_size);
     /* Those who wait go on. */
     void (*unlock)(void);
+    /* From now on `called` is called by whoever begins to wait there. NULL: a backend that cannot
+     * know. */
+    void (*watch)(void (*called)(void));
 };
 
 /* What the GPU did, for a timeline: a kernel, a copy or a fill. Times are tow_time_now_ns. */

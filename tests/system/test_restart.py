@@ -419,6 +419,19 @@ def a_suspended_session_stays_suspended():
 
 
 @t.test(60)
+def one_that_was_swapped_out_comes_back_when_it_calls():
+    with Server("--overcommit=swap", "--swap-quantum=1", memory="64M") as server, running(server, "tcp", "40") as process:
+        number, = server.sessions()
+        with running(server, "unix", "40") as other:
+            t.wait_until(lambda: "suspended" in [one["state"] for one in server.sessions().values()], 20, "one is out")
+            server.kill()
+            server.start()
+            finish(other, "the other program")
+        finish(process, "the program")
+        t.check(number and "is to be resumed" in server.log(), "it came back by itself")
+
+
+@t.test(60)
 def one_that_is_ended_before_its_worker_has_answered_is_told_why():
     with Server() as server, running(server, "unix") as process:
         number, = server.sessions()

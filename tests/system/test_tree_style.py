@@ -210,7 +210,7 @@ SHARED = {
     "src/wire/login.h": "tow_login_keys",
     "src/wire/control.h": "tow_grant",
 }
-REJOIN = {1: "b56a7552dea1093d", 2: "792366ec6eb8deb6", 3: "412fc31bb00398ba"}  # the sum of each version
+REJOIN = {1: "b56a7552dea1093d", 2: "792366ec6eb8deb6", 3: "412fc31bb00398ba", 4: "32a57f045d5a027b"}  # the sum of each version
 
 
 @t.test()

@@ -133,11 +133,17 @@ static const struct option_entry entries[] = {
     {"compute", 0, KIND_COUNT, 0, AT(compute), 100, "PERCENT",
      "With scheduler = time: of a GPU's time a program gets no more, even if nobody else wants it\n"
      "(0: all of it)."},
-    {"overcommit", 0, KIND_WORD, 0, AT(overcommit), 0, "no|yes",
+    {"overcommit", 0, KIND_WORD, 0, AT(overcommit), 0, "no|yes|swap",
      "no: programs wait in line until the GPUs have all memory that they may have, and those\n"
-     "without a quota get what is left (yes)."},
+     "without a quota get what is left. swap: where there is not enough, the memory of idle\n"
+     "programs is put out into host memory, and comes back when they need it (yes)."},
+    {"swap-quantum", 0, KIND_WEIGHT, 0, AT(swap_quantum), 3600, "SECONDS",
+     "With overcommit = swap: how long a program that works keeps its GPU memory while others\n"
+     "wait for it (10). One that wants nothing for a tenth of that is idle."},
+    {"swap-memory", 0, KIND_SIZE, 0, AT(swap_memory), UINT64_C(1) << 44, "SIZE",
+     "With overcommit = swap: host memory for what is put out (half of the machine's)."},
     {"context-memory", 0, KIND_SIZE, 0, AT(context_memory), UINT64_C(1) << 40, "SIZE",
-     "With overcommit = no: what a program takes of a GPU beside its quota, for its context\n"
+     "Unless overcommit = yes: what a program takes of a GPU beside its quota, for its context\n"
      "(560M; software GPU: 0)."},
     {"reconnect", 0, KIND_COUNT, 0, AT(reconnect), 86400, "SECONDS",
      "How long the session of a program is kept whose connection over a network was cut, and the\n"
@@ -321,7 +327,8 @@ void tows_config_defaults(struct tows_config *config)
     config->usage_size = UINT64_C(8) << 20;
     config->wait = 86400;
     config->share = 100;
-    config->overcommit = 1;
+    config->overcommit = TOW_CONFIG_PROMISES;
+    config->swap_quantum = 10;
     config->context_memory = TOW_CONFIG_UNSAID;
     config->code_cache = UINT64_C(4) << 30;
     config->walls = 1;

@@ -43,6 +43,9 @@ enum tows_config_priority { TOW_CONFIG_LOW, TOW_CONFIG_NORMAL, TOW_CONFIG_HIGH }
 /* Of `exclusive`: a program never has a GPU alone; it may ask for that; each of them has it. */
 enum tows_config_exclusive { TOW_CONFIG_SHARED, TOW_CONFIG_MAY_EXCLUDE, TOW_CONFIG_EXCLUDES };
 
+/* No more GPU memory is promised than there is; it is; and that of idle ones is put out. */
+enum tows_config_overcommit { TOW_CONFIG_FITS, TOW_CONFIG_PROMISES, TOW_CONFIG_SWAPS };
+
 /* Of `scheduler`: sessions compute at the same time, as the GPU does it; they take turns. */
 enum tows_config_scheduler { TOW_CONFIG_TOGETHER, TOW_CONFIG_TIME };
 
@@ -77,11 +80,13 @@ struct tows_config {
     uint64_t priority;        /* enum tows_config_priority */
     uint64_t exclusive;       /* enum tows_config_exclusive */
     uint64_t wait;            /* seconds that a program may wait in line */
-    uint64_t lease;      /* seconds after which a session gives way to those who wait; 0: none */
-    uint64_t scheduler;  /* enum tows_config_scheduler */
-    uint64_t share;      /* weight of a session among those that take turns */
-    uint64_t compute;    /* percent of a GPU's time that a session may have; 0: all */
-    uint64_t overcommit; /* 0: no more GPU memory is promised than there is */
+    uint64_t lease;        /* seconds after which a session gives way to those who wait; 0: none */
+    uint64_t scheduler;    /* enum tows_config_scheduler */
+    uint64_t share;        /* weight of a session among those that take turns */
+    uint64_t compute;      /* percent of a GPU's time that a session may have; 0: all */
+    uint64_t overcommit;   /* enum tows_config_overcommit */
+    uint64_t swap_quantum; /* seconds that a session which works keeps its memory, with SWAPS */
+    uint64_t swap_memory;  /* host memory for sessions whose memory is put out; 0: half of all */
     uint64_t context_memory;   /* of a GPU, that a session takes beside its quota; UNSAID: usual */
     uint64_t reconnect;        /* seconds that a cut may last; 0: it ends the session */
     uint64_t session_threads;  /* that a client can make its worker start */

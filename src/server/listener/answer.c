@@ -114,6 +114,7 @@ static int order_begin(struct tows_server *server, struct tows_pending_conn *con
 {
     bool out = (conn->orders & TOW_STATUS_SUSPEND) != 0, away = tows_suspend_is_away(worker);
     char text[TOW_WHO_TEXT_MAX], by[TOW_WHO_TEXT_MAX + 64], why[256];
+    bool swapped = away && worker->suspend.swapped;
     int error = -EALREADY;
     snprintf(by, sizeof by, "%s asked for it (towline %s)", tows_who_text(&conn->who, text),
              order_name(conn));
@@ -121,12 +122,18 @@ static int order_begin(struct tows_server *server, struct tows_pending_conn *con
         refuse_order(conn, "its worker has not answered this server yet; try again");
     } else if (tows_suspend_moves(worker)) {
         refuse_order(conn, "it is being suspended or resumed just now; try again");
+    } else if (out && swapped) {
+        tows_swap_keep(&server->pool, worker, by);
+        answer_done(conn);
     } else if (out == away) {
         refuse_order(conn, out ? "it is suspended already" : "it is not suspended");
-    } else if (!out &&
+    } else if (!out && !swapped &&
                tows_queue_return(&server->queue, &server->config, &server->login.policy,
                                  &server->pool, &server->door, worker, why, sizeof why) < 0) {
         refuse_order(conn, why);
+    } else if (!out && worker->limits.swaps) {
+        tows_swap_recall(&server->pool, worker);
+        error = 0;
     } else {
         /* Its record first: the next server believes nobody else that he is suspended. */
         worker->suspend.wanted = true;
@@ -150,13 +157,14 @@ static void answer_order(struct tows_server *server, struct tows_pending_conn *c
     if (conn->ticket == 0) {
         worker = answer_find(server, conn);
         if (worker != NULL && order_begin(server, conn, worker) == 0) {
-            conn->ticket = worker->suspend.orders;
+            conn->ticket = worker->suspend.orders + worker->suspend.recalled;
             tows_pending_conn_await(
                 conn, tow_time_deadline(limit_ms(conn) * TOW_TIME_MS + ORDER_S * TOW_TIME_S));
         }
     } else if (worker == NULL) {
         refuse_order(conn, "it has ended");
-    } else if (worker->suspend.orders == conn->ticket && tows_suspend_moves(worker)) {
+    } else if (worker->suspend.orders < conn->ticket ||
+               (worker->suspend.orders == conn->ticket && tows_suspend_moves(worker))) {
         return;
     } else if (worker->suspend.orders == conn->ticket && worker->suspend.failed) {
         refuse_order(conn, worker->suspend.why);

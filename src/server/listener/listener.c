@@ -296,6 +296,9 @@ static unsigned fill_polls(struct tows_server *server, int *ret_timeout_ms)
     if (tows_gates_next(&server->pool) < wake_ns) {
         wake_ns = tows_gates_next(&server->pool);
     }
+    if (tows_swap_next(&server->pool) < wake_ns) {
+        wake_ns = tows_swap_next(&server->pool);
+    }
     if (server->ending_ns != 0 && server->ending_ns < wake_ns) {
         wake_ns = server->ending_ns;
     }
@@ -375,6 +378,9 @@ void tows_listener_run(struct tows_server *server)
         listener_answer(server);
         tows_balance(server);
         tows_gates_drive(&server->pool);
+        struct tows_swap_card card =
+            tows_queue_card(&server->queue, &server->config, &server->pool);
+        tows_swap_drive(&server->pool, &card);
         tows_door_sweep(&server->door);
         if (listener_make_room(server) < 0) {
             /* Whoever does not fit is looked at when memory is to be had again. */

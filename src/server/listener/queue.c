@@ -54,6 +54,16 @@ static struct tows_admission describe_server(struct tows_queue *queue,
     };
 }
 
+/* Contexts of workers that are started ahead are there whoever else is. */
+struct tows_swap_card tows_queue_card(struct tows_queue *queue, const struct tows_config *config,
+                                      const struct tows_worker_pool *pool)
+{
+    struct tows_admission by = describe_server(queue, config, pool);
+    uint64_t spare = tows_admission_spare(&by);
+    return (struct tows_swap_card){.bytes = by.card > spare ? by.card - spare : by.card,
+                                   .context = by.context};
+}
+
 /* ---- claims ---- */
 
 /* The caller's sessions and programs are counted from here on. */
@@ -91,7 +101,7 @@ static struct tows_claim claim_of_worker(const struct tows_queue *queue,
         .claimant = worker->limits.lease != 0 ? find_claimant(queue, door, &worker->who) : NULL,
         .runs = true,
         .ending = worker->end_ns != 0,
-        .suspended = tows_suspend_is_away(worker),
+        .suspended = tows_suspend_is_away(worker) && !worker->suspend.swapped,
         .exclusive = worker->limits.exclusive,
         .gpu_memory = worker->limits.gpu_memory,
         .lease_s = worker->limits.lease,
@@ -106,11 +116,14 @@ struct tows_limits tows_queue_limits(const struct tows_config *config,
 {
     struct tows_limits limits = tows_policy_limits(
         config, tows_policy_find(policy, conn->who.class), conn->gpu_memory, &conn->wish);
-    if (limits.gpu_memory == 0 && conn->left != 0) {
+    bool swaps = config->overcommit == TOW_CONFIG_SWAPS;
+    if (conn->left != 0 && (limits.gpu_memory == 0 || conn->left < limits.gpu_memory)) {
         limits.gpu_memory = conn->left;
-        snprintf(limits.gpu_memory_from, sizeof limits.gpu_memory_from,
-                 "what others were not promised: overcommit = no");
+        snprintf(limits.gpu_memory_from, sizeof limits.gpu_memory_from, "%s",
+                 swaps ? "what the GPU has beside contexts: overcommit = swap"
+                       : "what others were not promised: overcommit = no");
     }
+    limits.swaps = swaps && limits.gpu_memory != 0;
     return limits;
 }
 

@@ -22,6 +22,9 @@ struct tows_queue {
 void tows_queue_decide(struct tows_queue *queue, const struct tows_config *config,
                        const struct tows_policy *policy, struct tows_worker_pool *pool,
                        struct tows_door *door);
+/* What the GPUs have, as far as is known. */
+struct tows_swap_card tows_queue_card(struct tows_queue *queue, const struct tows_config *config,
+                                      const struct tows_worker_pool *pool);
 /* Whether a suspended session may have its memory again; else -EAGAIN with a sentence. */
 int tows_queue_return(struct tows_queue *queue, const struct tows_config *config,
                       const struct tows_policy *policy, struct tows_worker_pool *pool,

@@ -75,6 +75,9 @@ static void write_suspended(struct tow_json *json, const struct tows_worker *wor
         tow_json_u64(json, "saved", worker->stats->saved);
     }
     tow_json_u64(json, "suspends", worker->stats->suspends);
+    if (worker->limits.swaps) {
+        tow_json_u64(json, "swaps", worker->swap.swaps);
+    }
 }
 
 static const char *state_of(const struct tows_worker *worker)
@@ -230,6 +233,9 @@ static void write_limits(struct tow_json *json, const struct tows_status_source 
     write_limit(json, "log-lines", tow_log_used(), config->log_lines);
     write_limit(json, "connections-per-second", source->rate, config->connections_per_second);
     write_limit(json, "memory", tows_usage_memory(source->pool, NULL), config->memory);
+    if (config->overcommit == TOW_CONFIG_SWAPS) {
+        write_limit(json, "swap-memory", tows_swap_used(source->pool), config->swap_memory);
+    }
     write_limit(json, "threads", tows_usage_threads(source->pool), config->threads);
     write_limit(json, "memory-per-peer", tows_usage_memory(source->pool, &source->who),
                 config->memory_per_peer);

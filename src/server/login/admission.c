@@ -90,6 +90,11 @@ static uint64_t most_of_class(const struct tows_claim *claim)
     return claim->class != NULL ? claim->class->max_sessions : TOW_CONFIG_UNSAID;
 }
 
+uint64_t tows_admission_spare(const struct tows_admission *by)
+{
+    return (by->config->idle_workers + 1) * by->context;
+}
+
 bool tows_admission_is_final(const struct tows_claim *claim)
 {
     return claim->forbidden || most_of_class(claim) == 0;
@@ -166,6 +171,19 @@ static bool is_crowded(const struct tally *tally, const struct tows_claim *claim
     return claim->claimant->waits > own - own / 4 || tally->waiting > places - places / 4;
 }
 
+/* 0: what it asks for, or all. */
+static uint64_t most_memory(const struct tally *tally, const struct tows_claim *claim)
+{
+    const struct tows_admission *by = tally->by;
+    uint64_t beside = tows_admission_spare(by) + by->context;
+    if (counts_memory(tally)) {
+        return claim->gpu_memory == 0 ? memory_left(tally) : 0;
+    }
+    bool swaps = by->config->overcommit == TOW_CONFIG_SWAPS && by->card > beside;
+    bool more = claim->gpu_memory == 0 || (swaps && claim->gpu_memory > by->card - beside);
+    return swaps && more ? by->card - beside : 0;
+}
+
 static void judge_claim(struct tally *tally, struct tows_claim *claim, int64_t now_ns)
 {
     enum tow_wait_for wait_for = find_obstacle(tally, claim);
@@ -190,7 +208,7 @@ static void judge_claim(struct tally *tally, struct tows_claim *claim, int64_t n
         return;
     }
     claim->verdict = TOW_VERDICT_STARTS;
-    claim->left = counts_memory(tally) && claim->gpu_memory == 0 ? memory_left(tally) : 0;
+    claim->left = most_memory(tally, claim);
     claim->gpu_memory = claim->left != 0 ? claim->left : claim->gpu_memory;
     take_part(tally, claim);
     claim->claimant->runs++;

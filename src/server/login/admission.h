@@ -51,7 +51,7 @@ struct tows_claim {
     enum tows_verdict verdict;
     enum tow_wait_for wait_for; /* WAITS, REFUSED */
     unsigned place, of;         /* WAITS: from 1 on, and how many are in that line */
-    uint64_t left;              /* STARTS without a quota: what the GPUs have left; 0: all */
+    uint64_t left;              /* STARTS: no more than that, if it is not 0 */
 };
 
 /* The server. */
@@ -71,6 +71,9 @@ void tows_admission_decide(const struct tows_admission *by, struct tows_claim *c
 enum tow_wait_for tows_admission_return(const struct tows_admission *by,
                                         const struct tows_claim *claims, unsigned count,
                                         const struct tows_claim *back);
+
+/* Where memory is swapped: what is kept free for contexts of those who come. */
+uint64_t tows_admission_spare(const struct tows_admission *by);
 
 /* It is refused whatever ends: its user need not try again. */
 bool tows_admission_is_final(const struct tows_claim *claim);

@@ -31,6 +31,7 @@ struct tows_limits {
     uint32_t share;            /* its weight among those that compute */
     uint32_t compute;          /* percent of a GPU's time that it may have; 0: all */
     bool turns;                /* it takes turns with those */
+    bool swaps;                /* others' GPU memory, and its own, is put out where it is short */
     bool exclusive, forbidden; /* has the GPUs alone; asks for that and may not */
     uint64_t reconnect;        /* seconds that a cut may last; 0: it is the end */
 };

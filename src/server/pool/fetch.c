@@ -115,6 +115,7 @@ static struct tows_worker *worker_of(const struct tows_meeting_record *record)
     worker->granted = record->granted != 0;
     worker->user = record->user;
     worker->suspend.wanted = record->suspend != 0;
+    worker->suspend.swapped = record->suspend == 2;
     worker->since_ns = record->since_ns;
     worker->began_ns = record->began_ns;
     worker->waited_ns = record->waited_ns;

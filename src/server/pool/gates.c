@@ -158,7 +158,7 @@ static unsigned hear_workers(struct tows_worker_pool *pool, unsigned number, int
     for (struct tows_worker *worker = first_of(pool); worker != NULL;
          worker = next_of(worker->next)) {
         struct tows_turn *turn = &worker->seat.turns[number];
-        bool here = does_follow(worker, number, now_ns);
+        bool here = does_follow(worker, number, now_ns) && !tows_suspend_is_away(worker);
         turn->wants = here && atomic_load(&worker->stats->wants[number]) != 0;
         turn->works = here && atomic_load(&worker->stats->works[number]) != 0;
         turn->group = worker->seat.group;

@@ -195,7 +195,7 @@ static int record_session(const struct tows_meeting *meeting, const struct tows_
     record.lasting = worker->lasting;
     record.granted = worker->granted;
     record.user = worker->user;
-    record.suspend = worker->suspend.wanted;
+    record.suspend = worker->suspend.wanted + (worker->suspend.wanted && worker->suspend.swapped);
     record.since_ns = worker->state == TOW_WORKER_BUSY ? worker->since_ns : tow_time_now_ns();
     record.began_ns = worker->began_ns;
     record.waited_ns = worker->waited_ns;

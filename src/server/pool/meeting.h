@@ -45,7 +45,7 @@ struct tows_meeting_record {
     struct tows_limits limits;
     struct tow_login_keys secret;
     struct tow_grant grant;
-    uint32_t lasting, granted, user, suspend; /* 1: it may be suspended */
+    uint32_t lasting, granted, user, suspend; /* 1: it may be suspended; 2: swapped */
     int64_t since_ns, began_ns, waited_ns;
     char peer[128], key[TOW_WORKER_KEY_MAX], by[96];
 };

@@ -22,6 +22,12 @@ bool tows_suspend_moves(const struct tows_worker *worker)
            worker->suspend.phase == TOW_SUSPENSION_ENDS;
 }
 
+bool tows_suspend_is_idle(const struct tows_worker *worker)
+{
+    return worker->suspend.swapped && !worker->suspend.recalled &&
+           atomic_load(&worker->stats->called) == 0;
+}
+
 const char *tows_suspend_text(const struct tows_worker *worker)
 {
     static const char *const texts[] = {
@@ -70,6 +76,7 @@ int tows_suspend_begin(struct tows_worker *worker, const char *by, uint32_t limi
 {
     int error = suspend_send(worker, TOW_WORKER_MSG_SUSPEND, by, limit_ms);
     if (error == 0) {
+        worker->suspend.recalled = false;
         snprintf(worker->suspend.by, sizeof worker->suspend.by, "%s", by);
         set_phase(worker, TOW_SUSPENSION_BEGINS);
         suspend_log(worker, TOW_LOG_INFO, "is to be suspended", by);
@@ -105,7 +112,10 @@ void tows_suspend_hear(struct tows_worker *worker, bool failed, const char *text
         suspend_log(worker, TOW_LOG_WARN, out ? "is not suspended" : "cannot be resumed",
                     worker->suspend.why);
     }
+    if (!tows_suspend_is_idle(worker)) {
+        worker->usage.moved_ns = tow_time_now_ns(); /* idle from now on, if it is */
+    }
     set_phase(worker, out && !failed ? TOW_SUSPENSION_AWAY : TOW_SUSPENSION_NONE);
-    worker->usage.moved_ns = tow_time_now_ns(); /* idle from now on, if it is */
+    worker->suspend.swapped &= out && !failed;
     worker->usage.look_ns = 0;
 }

@@ -20,6 +20,8 @@ enum tows_suspension {
 struct tows_suspend {
     enum tows_suspension phase;
     bool wanted;      /* somebody asked for it, and it has not ended since */
+    bool swapped;     /* nobody did but the server: it ends when its program calls (swap.h) */
+    bool recalled;    /* the same, when somebody has asked for its end and there is room */
     int64_t since_ns; /* AWAY and later: of that phase */
     char by[96];      /* who asked for it */
     uint64_t orders;  /* how many there were */
@@ -31,6 +33,8 @@ struct tows_suspend {
 bool tows_suspend_is_away(const struct tows_worker *worker);
 /* Whether the worker has an order that it has not answered. */
 bool tows_suspend_moves(const struct tows_worker *worker);
+/* Whether it is out because its program wanted nothing, and still does not. */
+bool tows_suspend_is_idle(const struct tows_worker *worker);
 /* "running" and so on, for the report. */
 const char *tows_suspend_text(const struct tows_worker *worker);
 

@@ -33,6 +33,9 @@ void tows_usage_defaults(struct tows_config *config)
     if (config->threads == 0) {
         config->threads = tows_machine_threads() / 2;
     }
+    if (config->swap_memory == 0) {
+        config->swap_memory = machine / 2;
+    }
     bool private = config->private_dir[0] != '\0';
     if (config->memory_per_peer == 0) {
         config->memory_per_peer = private ? config->memory : config->memory - config->memory / 4;
@@ -64,7 +67,8 @@ static uint64_t device_memory(const struct tows_session_stats *stats)
  * worker says it, and may lie. */
 static uint64_t saved_memory(const struct tows_worker *worker)
 {
-    uint64_t saved = tows_suspend_is_away(worker) ? worker->stats->saved : 0;
+    bool counts = tows_suspend_is_away(worker) && !worker->suspend.swapped; /* swap-memory */
+    uint64_t saved = counts ? worker->stats->saved : 0;
     return saved < SAVED_MAX ? saved : SAVED_MAX;
 }
 
@@ -261,7 +265,7 @@ static void end_those_together(struct tows_worker_pool *pool)
 static int64_t usage_moved(const struct tows_worker *worker)
 {
     if (atomic_load(&worker->stats->detached_ns) != 0 ||
-        worker->suspend.phase != TOW_SUSPENSION_NONE) {
+        (worker->suspend.phase != TOW_SUSPENSION_NONE && !tows_suspend_is_idle(worker))) {
         return tow_time_now_ns(); /* its program cannot say what it wants */
     }
     return worker->usage.moved_ns != 0 ? worker->usage.moved_ns : worker->since_ns;

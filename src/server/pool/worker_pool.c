@@ -276,9 +276,11 @@ static int pool_serve(struct tows_worker_pool *pool, struct tows_worker *worker,
 /* What the kernel lets its process have. */
 static uint64_t pool_memory(const struct tows_worker_pool *pool, const struct tows_worker *worker)
 {
-    return tows_cgroup_memory(pool->config, worker->limits.session_memory,
-                              strcmp(pool->backend, "cuda") != 0,
-                              !tows_who_is_address(&worker->origin));
+    bool saves = worker->limits.swaps && strcmp(pool->backend, "cuda") == 0;
+    uint64_t saved = saves ? worker->limits.gpu_memory : 0;
+    return saved + tows_cgroup_memory(pool->config, worker->limits.session_memory,
+                                      strcmp(pool->backend, "cuda") != 0,
+                                      !tows_who_is_address(&worker->origin));
 }
 
 /* The next session is its, if it can be told so. */

@@ -23,6 +23,7 @@
 #include "server/pool/refusals.h"
 #include "server/pool/starter.h"
 #include "server/pool/suspend.h"
+#include "server/pool/swap.h"
 #include "server/pool/usage.h"
 #include "server/login/policy.h"
 #include "server/login/who.h"
@@ -73,6 +74,7 @@ struct tows_worker {
     struct tows_usage usage;
     struct tows_suspend suspend;
     struct tows_seat seat;        /* among those who take turns */
+    struct tows_swap_seat swap;   /* among those whose memory is put out */
     uint8_t left[TOW_LOGIN_SIZE]; /* what its client's login left; whoever assigns it sets it */
     struct tow_login_keys secret; /* BUSY: of the session's secret, if `lasting` */
     bool lasting;                 /* its client may come again when its connection is cut */

@@ -256,7 +256,9 @@ static int dispatch_lead(struct tows_session *session, uint8_t *copy, struct tow
         }
         struct tows_serve call;
         call_init(&call, session, at, &frame);
+        atomic_store_explicit(&session->stats->leads, 1, memory_order_relaxed);
         carry_out(&call);
+        atomic_store_explicit(&session->stats->leads, 0, memory_order_relaxed);
         if (frame.seq != 0) {
             dispatch_reply(&call);
         } else if (call.status != CUDA_SUCCESS) {

@@ -62,15 +62,30 @@ static void stand_tell(struct tows_session *session, const char *what, const cha
     tow_mutex_lock(&session->suspend.lock);
 }
 
+/* The same: where nobody has asked for it, its memory comes back when its program needs it. */
+static void stand_call(struct tows_session *session)
+{
+    tow_mutex_unlock(&session->suspend.lock);
+    if (session->options->on_call != NULL) {
+        session->options->on_call();
+    }
+    tow_mutex_lock(&session->suspend.lock);
+}
+
 static int leader_stands(struct tows_session *session)
 {
     int64_t tell_ns = tow_time_deadline(TELL_NS);
-    bool told = false;
+    bool told = false, called = false;
     tow_mutex_lock(&session->suspend.lock);
     while (session->suspend.phase != TOW_SUSPEND_NOT && tows_session_goes_on(session)) {
         bool away = session->suspend.phase == TOW_SUSPEND_AWAY;
         if (!away && must_go_on(session)) {
             break;
+        }
+        if (away && !called) {
+            called = true;
+            stand_call(session);
+            continue;
         }
         if (away && !told && tow_time_passed(tell_ns)) {
             told = true;

@@ -40,6 +40,8 @@ struct tows_session_stats {
     _Atomic int64_t detached_ns; /* since when its client's connection is cut; 0: it is not */
     _Atomic uint64_t saved;      /* bytes of GPU memory that it keeps in host memory: suspended */
     _Atomic uint64_t suspends;   /* how often it was */
+    _Atomic uint32_t called;     /* 1: somebody waits for that memory; the listener begins with 0 */
+    _Atomic uint32_t leads;      /* 1: the leader carries out a command */
     _Atomic uint32_t lines; /* that this worker may write to the log: the listener gives them */
     _Atomic int32_t device; /* of the last context used, -1 if none */
     _Atomic int64_t started_ns;
@@ -57,6 +59,12 @@ struct tows_session_stats {
     _Atomic uint32_t gate[TOW_STATS_GPUS_MAX], gate_seen[TOW_STATS_GPUS_MAX];
     _Atomic uint32_t wants[TOW_STATS_GPUS_MAX], works[TOW_STATS_GPUS_MAX];
     _Atomic uint32_t gate_news; /* counts: one of these has changed. The worker sleeps on it. */
+    /* Room for GPU memory (server/worker/room.h). What the worker has of each GPU; that it asks for
+     * so much of one, and which answers it has taken; the listener's last answer. */
+    _Atomic uint64_t room[TOW_STATS_GPUS_MAX], room_wanted;
+    _Atomic uint32_t room_gpu, room_asked, room_taken;
+    _Atomic uint32_t room_answered, room_given; /* given: 1: it has what it asked for */
+    _Atomic uint32_t room_news;                 /* counts: an answer, or the session ends */
     /* The listener's watchdog counts up; the worker's thread that answers says how far it is. */
     _Atomic uint32_t alive_asked, alive_answered;
     _Atomic uint32_t
@@ -131,6 +139,7 @@ struct tows_session_options {
     void (*on_bye)(void); /* the client has said goodbye; NULL: nobody wants to know */
     /* The client was greeted: from now on tows_session_dismiss may be called. NULL: the same. */
     void (*on_begin)(struct tows_session *session);
+    void (*on_call)(void);  /* the leader waits for memory that is put out; NULL: as nothing */
     uint64_t suspend_every; /* tests: suspended and resumed in front of so many commands; 0: not */
     bool quota;             /* GPU memory is refused beyond one */
     bool in_process; /* self: everything is freed; a worker process ends instead, and the driver

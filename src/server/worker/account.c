@@ -18,6 +18,7 @@
 #include "server/worker/image_globals.h"
 #include "server/worker/ledger.h"
 #include "server/worker/mappings.h"
+#include "server/worker/room.h"
 
 #include <pthread.h>
 #include <stdbool.h>
@@ -108,6 +109,22 @@ static void account_tell(int device, uint64_t size)
     account.tell(sentence);
 }
 
+/* The same where the quota is not what refuses it. */
+static void tell_full(uint64_t size)
+{
+    char sentence[320];
+    if (atomic_exchange(&account.told, true)) {
+        return;
+    }
+    snprintf(sentence, sizeof sentence,
+             "%.1f MiB of GPU memory were refused: other programs have it, and theirs cannot be "
+             "put out (overcommit = swap); towline status on the server shows swap-memory and what "
+             "is used of it",
+             MIB(size));
+    tow_log(TOW_AREA_SERVER, TOW_LOG_INFO, "%s", sentence);
+    account.tell(sentence);
+}
+
 /* Lengthens `held` by what a pool has, or gives back what it does not use. */
 static void ask_pool(CUmemoryPool pool, bool trims, struct tows_ledger_held *held)
 {
@@ -179,6 +196,20 @@ static struct tows_ledger_held ask_pools(int device, bool trims)
     return held;
 }
 
+/* Room for all that the session has of a GPU, with what was reserved just now: others may have to
+ * make some (overcommit = swap). Pools are trimmed before anybody is refused. */
+static bool account_hold(int device)
+{
+    unsigned gpu = (unsigned)device;
+    bool has = !tows_room_is_on() || tows_room_has(gpu, tows_ledger_holds(&account.ledger, gpu));
+    for (unsigned i = 0; !has && i < 2; i++) {
+        struct tows_ledger_held held = ask_pools(device, i > 0);
+        tows_ledger_learn(&account.ledger, gpu, &held);
+        has = tows_room_hold(gpu, tows_ledger_holds(&account.ledger, gpu));
+    }
+    return has;
+}
+
 /* Before the driver is asked for `size` bytes. False: the session may not have them. What pools
  * keep of what was freed goes back to the GPU first, so that the quota bounds what the session
  * holds there. */
@@ -194,10 +225,28 @@ static bool account_reserve(int device, uint64_t size, enum tows_ledger_kind kin
         struct tows_ledger_held held = ask_pools(device, i > 0);
         answer = tows_ledger_reserve(&account.ledger, (unsigned)device, size, kind, &held);
     }
+    if (answer == TOW_LEDGER_FITS && !account_hold(device)) {
+        tows_ledger_give_back(&account.ledger, (unsigned)device, size, kind);
+        tell_full(size);
+        return false;
+    }
     if (answer != TOW_LEDGER_FITS) {
         account_tell(device, size);
     }
     return answer == TOW_LEDGER_FITS;
+}
+
+/* For more of what was reserved. */
+static bool reserve_more(int device, uint64_t size)
+{
+    if (!tows_ledger_reserve_more(&account.ledger, (unsigned)device, size)) {
+        return false;
+    }
+    if (is_limited() && !account_hold(device)) {
+        tows_ledger_give_back(&account.ledger, (unsigned)device, size, TOW_LEDGER_PLAIN);
+        return false;
+    }
+    return true;
 }
 
 static void account_book(uint64_t key, int device, uint64_t size, enum tows_ledger_kind kind,
@@ -222,9 +271,18 @@ static CUresult account_confirm(CUresult result, uint64_t key, int device, uint6
     return result;
 }
 
+/* Others may have the room of what was freed. */
+static void account_shrink(void)
+{
+    for (int i = 0; tows_room_is_on() && i < account.devices; i++) {
+        tows_room_shrink((unsigned)i, tows_ledger_holds(&account.ledger, (unsigned)i));
+    }
+}
+
 static void account_drop(uint64_t key)
 {
     tows_ledger_drop(&account.ledger, key);
+    account_shrink();
 }
 
 static uint64_t make_key(void)
@@ -263,8 +321,7 @@ static CUresult alloc_pitch(CUdeviceptr *ret, size_t *pitch, size_t width, size_
             tow_drive(&account.next, cuMemAllocPitch_v2)(ret, pitch, width, height, element);
         size = result == CUDA_SUCCESS ? (uint64_t)*pitch * height : least;
         uint64_t known = tows_ledger_charge(least), real = tows_ledger_charge(size);
-        if (real <= known ||
-            tows_ledger_reserve_more(&account.ledger, (unsigned)device, real - known)) {
+        if (real <= known || reserve_more(device, real - known)) {
             return account_confirm(result, result == CUDA_SUCCESS ? *ret : 0, device,
                                    real < known ? least : size, true);
         }
@@ -792,6 +849,7 @@ static void context_left(CUcontext context, CUcontext name, bool gone)
     if (gone) {
         forget_limits(context);
         tows_ledger_drop_context(&account.ledger, name);
+        account_shrink();
     } else {
         tows_ledger_rename_context(&account.ledger, name, context);
     }

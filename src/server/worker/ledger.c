@@ -137,6 +137,13 @@ static bool has_room(const struct tows_ledger *ledger, unsigned device, uint64_t
     return charge <= left && other <= left - charge;
 }
 
+static void ledger_keep(struct tows_ledger *ledger, unsigned device,
+                        const struct tows_ledger_held *held)
+{
+    uint64_t bytes = held->bytes[TOW_LEDGER_POOL] + held->bytes[TOW_LEDGER_GRAPH];
+    ledger->kept[device] = bytes + ledger->coming[device];
+}
+
 static void reserve_now(struct tows_ledger *ledger, unsigned device, uint64_t charge,
                         enum tows_ledger_kind kind)
 {
@@ -161,8 +168,7 @@ enum tows_ledger_answer tows_ledger_reserve(struct tows_ledger *ledger, unsigned
     }
     tow_mutex_lock(&ledger->lock);
     if (held != NULL) {
-        uint64_t bytes = held->bytes[TOW_LEDGER_POOL] + held->bytes[TOW_LEDGER_GRAPH];
-        ledger->kept[device] = bytes + ledger->coming[device];
+        ledger_keep(ledger, device, held);
     }
     while (charge <= quota && has_room(ledger, device, charge, 0, true)) {
         uint64_t pools = ledger->of_kind[TOW_LEDGER_POOL][device];
@@ -292,6 +298,26 @@ void tows_ledger_drop_context(struct tows_ledger *ledger, const void *context)
             i++;
         }
     }
+    tow_mutex_unlock(&ledger->lock);
+}
+
+uint64_t tows_ledger_holds(struct tows_ledger *ledger, unsigned device)
+{
+    device = place_of(device);
+    tow_mutex_lock(&ledger->lock);
+    uint64_t used =
+        ledger->of_kind[TOW_LEDGER_POOL][device] + ledger->of_kind[TOW_LEDGER_GRAPH][device];
+    uint64_t holds = ledger->charged[device] + left_beyond(ledger->kept[device], used);
+    tow_mutex_unlock(&ledger->lock);
+    return holds;
+}
+
+void tows_ledger_learn(struct tows_ledger *ledger, unsigned device,
+                       const struct tows_ledger_held *held)
+{
+    device = place_of(device);
+    tow_mutex_lock(&ledger->lock);
+    ledger_keep(ledger, device, held);
     tow_mutex_unlock(&ledger->lock);
 }
 

@@ -94,6 +94,12 @@ void tows_ledger_drop_context(struct tows_ledger *ledger, const void *context);
 /* What counts of an allocation. */
 uint64_t tows_ledger_charge(uint64_t size);
 
+/* What it may have of a GPU at most, with what pools and graphs keep, as far as is known; and to
+ * know it better, what the driver says. */
+uint64_t tows_ledger_holds(struct tows_ledger *ledger, unsigned device);
+void tows_ledger_learn(struct tows_ledger *ledger, unsigned device,
+                       const struct tows_ledger_held *held);
+
 /* What is left of the quota; UINT64_MAX: there is none. */
 uint64_t tows_ledger_left(const struct tows_ledger *ledger, unsigned device);
 

@@ -13,7 +13,7 @@
 
 /* Of worker_msg.h, of tows_session_stats and of what they mean: another number for each change
  * that one of an older version would misread. */
-enum { TOW_REJOIN_VERSION = 3 };
+enum { TOW_REJOIN_VERSION = 4 };
 
 /* What a change of the structs alone would be noticed by. */
 #define TOW_REJOIN_LAYOUT                                                                          \

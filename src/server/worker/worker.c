@@ -32,6 +32,7 @@
 #include "server/worker/leash.h"
 #include "server/worker/output.h"
 #include "server/worker/rejoin.h"
+#include "server/worker/room.h"
 #include "server/worker/suspend.h"
 #include "server/worker/worker_msg.h"
 #include "server/walls/walls.h"
@@ -176,6 +177,7 @@ static void session_lasts(struct tow_line *line, int64_t limit_ns)
 static void client_leaves(void)
 {
     tows_gate_let_go();
+    tows_room_let_go();
     struct tow_line *line = atomic_load(&lasting);
     atomic_store(&said_goodbye, true);
     if (line != NULL) {
@@ -196,12 +198,14 @@ static void worker_dismiss(void)
         worker_exit(TOW_WORKER_END_TOLD);
     }
     tows_gate_let_go();
+    tows_room_let_go();
     tows_session_dismiss(session, sentence, GRACE_NS);
 }
 
 static void client_gone(void)
 {
     tows_gate_let_go();
+    tows_room_let_go();
     struct tow_line *line = atomic_load(&lasting);
     if (line != NULL) {
         tow_keep_give_up(line);
@@ -530,6 +534,25 @@ static void tell_client(const char *sentence)
     }
 }
 
+/* What it waits for, or waits for no more. */
+static void tell_waiting(const char *what)
+{
+    struct tows_session *session = atomic_load(&served);
+    char sentence[256];
+    if (session != NULL) {
+        snprintf(sentence, sizeof sentence, "session %llu %s",
+                 (unsigned long long)session->options->id, what);
+        tows_session_tell(session, sentence);
+    }
+}
+
+/* Somebody waits for GPU memory that is put out. */
+static void memory_called(void)
+{
+    atomic_store(&shown->called, 1);
+    tell_turn();
+}
+
 /* What a session has that goes on without its listener. */
 struct outlasting {
     int place;    /* owned: where the next one comes; -1: it ends with it */
@@ -593,6 +616,12 @@ static int worker_serve(const struct tows_config *config, struct tow_backend *ba
         tows_account_limit(&backend->driver, request->limits.gpu_memory,
                            request->limits.gpu_memory_from, tell_client);
     }
+    if (request->limits.swaps) {
+        tows_room_begin(stats, tell_turn, tell_waiting);
+    }
+    if (backend->away != NULL && backend->away->watch != NULL) {
+        backend->away->watch(memory_called);
+    }
     if (request->limits.turns && tows_gate_start(backend, stats, tell_turn) < 0) {
         tow_log(TOW_AREA_SERVER, TOW_LOG_WARN, "no thread for turns can be had");
         return -EAGAIN;
@@ -610,6 +639,7 @@ static int worker_serve(const struct tows_config *config, struct tow_backend *ba
         .memory_max = request->limits.session_memory != 0 ? request->limits.session_memory
                                                           : config->session_memory,
         .suspend_every = config->soft_suspend,
+        .on_call = memory_called,
         .quota = request->limits.gpu_memory != 0,
         .threads_max = (unsigned)config->session_threads,
         .commands_max = (unsigned)config->session_commands,

@@ -47,7 +47,7 @@ enum tows_worker_msg_what {
                             one descriptor comes with it */
     TOW_WORKER_MSG_RENEWED = 16, /* worker, over tls: the session's own line goes on over this
                            connection; no answer */
-    TOW_WORKER_MSG_TURN = 17,    /* worker: `wants` or `works` in what it shares has changed */
+    TOW_WORKER_MSG_TURN = 17,    /* worker: look at what it shares with the listener */
     /* One order at a time: the next one comes when the worker has answered the last. */
     TOW_WORKER_MSG_SUSPEND = 24,   /* listener: put the GPU memory out, within limit_ms */
     TOW_WORKER_MSG_GO_ON = 25,     /* listener: take it in again */

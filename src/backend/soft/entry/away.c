@@ -353,5 +353,12 @@ static int away_load(int fd, char *why, size_t size)
     return 0;
 }
 
-const struct tow_backend_away_ops tow_soft_away_ops = {away_lock, away_save, away_load,
-                                                       away_unlock};
+static void away_watch(void (*called)(void))
+{
+    tow_mutex_lock(&tow_soft.lock);
+    tow_soft.called = called;
+    tow_mutex_unlock(&tow_soft.lock);
+}
+
+const struct tow_backend_away_ops tow_soft_away_ops = {away_lock, away_save, away_load, away_unlock,
+                                                       away_watch};

@@ -66,9 +66,17 @@ void tow_soft_let_go(void)
 
 void tow_soft_enter_anyway(void)
 {
+    bool called = false;
     tow_mutex_lock(&tow_soft.lock);
     while (tow_soft.held || tow_soft.away) {
-        tow_mutex_wait(&tow_soft.lock, &tow_soft.changed);
+        if (tow_soft.away && tow_soft.called != NULL && !called) {
+            called = true;
+            tow_mutex_unlock(&tow_soft.lock);
+            tow_soft.called();
+            tow_mutex_lock(&tow_soft.lock);
+        } else {
+            tow_mutex_wait(&tow_soft.lock, &tow_soft.changed);
+        }
     }
     tow_soft.inside++;
 }

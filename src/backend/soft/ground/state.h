@@ -69,6 +69,7 @@ struct tow_soft {
     bool stopping, polls; /* polls: a stream waits for a value in memory */
     bool strict, held;    /* see tow_soft_hold */
     bool away;            /* device memory is put out: who enters waits */
+    void (*called)(void); /* somebody waits who has entered while it is; NULL: nobody asks */
     bool awaited;         /* somebody waits until nothing runs and nobody is inside */
     unsigned inside;      /* calls that have entered and not left; they may be asleep */
     struct tow_soft_retired *retired;
