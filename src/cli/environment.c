@@ -57,7 +57,7 @@ static const struct variable variables[] = {
     {"TOWLINE_EXCLUSIVE", KIND_WORD, "0 1", "1 or 0"},
     {"TOWLINE_SHARE", KIND_SHARE, NULL, "a number from 1 to 1000"},
     {"TOWLINE_LANES", KIND_LANES, NULL, "a number from 1 to 16"},
-    {"TOWLINE_MANAGED", KIND_WORD, "compare track", "compare or track, or nothing"},
+    {"TOWLINE_MANAGED", KIND_WORD, "compare track touch", "compare, track or touch, or nothing"},
     {"TOWLINE_SYNC", KIND_WORD, "0 1", "1 or 0"},
 };
 #define VARIABLE_COUNT (sizeof variables / sizeof *variables)

@@ -129,8 +129,7 @@ static bool diff_put(struct writing *w, const struct tow_diff *diff, const uint8
     return at != NULL;
 }
 
-/* Several lines, which others may be writing. */
-UNJUDGED static void copy_out(uint8_t *to, const uint8_t *now, size_t size)
+UNJUDGED void tow_diff_copy(uint8_t *to, const uint8_t *now, size_t size)
 {
     word *a = (word *)to;
     const word *b = (const word *)now;
@@ -161,7 +160,7 @@ static bool put_whole(struct writing *w, struct tow_diff *diff)
     if (at == NULL) {
         return false;
     }
-    copy_out(at, now + first, end - first);
+    tow_diff_copy(at, now + first, end - first);
     diff_learn(diff, diff->at + first, at, end - first);
     return true;
 }

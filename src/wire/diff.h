@@ -35,6 +35,9 @@ struct tow_diff {
     bool last;  /* nobody will compare with `known` again: it stays as it is */
 };
 
+/* Copies whole words of memory that others may be writing. */
+void tow_diff_copy(uint8_t *to, const uint8_t *now, size_t size);
+
 /* Fills `out` with the next records; 0 when nothing (more) differs. */
 size_t tow_diff_next(struct tow_diff *diff, uint8_t *out, size_t room);
 

@@ -28,6 +28,7 @@ static uint8_t *memory;
 static uint8_t piece[4096];
 static unsigned sent;     /* pieces of changes */
 static uint32_t carrying; /* the context of the last one */
+static bool touches;      /* nobody is stopped who writes */
 
 static CUresult count(struct towc_link *to, const struct towc_idle *idle, const uint8_t *bytes,
                       size_t size)
@@ -194,26 +195,121 @@ static void what_was_on_its_way_is_not_taken_after_a_synchronisation(void **stat
     assert_int_equal(seen_by(thread), 2);
 }
 
-static void blocks_leave_when_they_are_old(void **state)
+/* What a thread sees in a block that is fetched. */
+static void fetched_as(unsigned block, uint8_t byte)
+{
+    pthread_t thread;
+    pthread_create(&thread, NULL, look, memory + (size_t)block * TOW_FAULT_BLOCK);
+    struct tow_fetch fetch = asked();
+    assert_int_equal(fetch.address, (uintptr_t)memory + (size_t)block * TOW_FAULT_BLOCK);
+    answer(&fetch, byte, 0);
+    assert_int_equal(seen_by(thread), byte);
+}
+
+static void what_changed_goes_out_and_stays_until_a_synchronisation(void **state)
 {
     (void)state;
-    pthread_t thread;
+    uint8_t *block = memory + TOW_FAULT_BLOCK;
     push(false);
-    pthread_create(&thread, NULL, look, memory + TOW_FAULT_BLOCK);
-    struct tow_fetch fetch = asked();
-    answer(&fetch, 7, 0);
-    assert_int_equal(seen_by(thread), 7);
-    memory[TOW_FAULT_BLOCK + 9] = 8;
+    fetched_as(1, 7);
+    for (unsigned i = 1; i <= 3; i++) {
+        block[9 + i] = 8;
+        sent = 0;
+        push(false);
+        assert_int_equal(sent, 1);
+        push(false); /* nothing new */
+        assert_int_equal(sent, 1);
+        if (touches) {
+            fetched_as(1, 7); /* it has left, and is not forgotten */
+        }
+    }
+    block[20] = 8;
     sent = 0;
-    push(false); /* compared, and stays */
+    push(true);
     assert_int_equal(sent, 1);
-    memory[TOW_FAULT_BLOCK + 10] = 8;
-    push(false); /* leaves, and is not forgotten */
-    assert_int_equal(sent, 2);
-    pthread_create(&thread, NULL, look, memory + TOW_FAULT_BLOCK);
-    fetch = asked();
-    answer(&fetch, 9, 0);
-    assert_int_equal(seen_by(thread), 9);
+    fetched_as(1, 9);
+}
+
+/* How much has been compared so far. */
+static uint64_t compared(void)
+{
+    return atomic_load(&server.counters.compared_bytes);
+}
+
+static void what_was_only_read_is_not_compared(void **state)
+{
+    (void)state;
+    if (touches) {
+        return;
+    }
+    push(false);
+    for (unsigned at = 0, n = 2; at < 62; at += n, n *= 2) {
+        fetched_as(at, 5);
+    }
+    uint64_t before = compared();
+    sent = 0;
+    push(false);
+    push(false);
+    assert_int_equal(compared(), before);
+    assert_int_equal(sent, 0);
+    assert_int_equal(memory[40 * TOW_FAULT_BLOCK], 5); /* nobody is asked */
+    memory[40 * TOW_FAULT_BLOCK] = 6;
+    memory[58 * TOW_FAULT_BLOCK + 9] = 6;
+    push(false);
+    assert_int_equal(sent, 1);
+    assert_in_range(compared() - before, 2 * TOW_FAULT_BLOCK, 4 * TOW_FAULT_BLOCK);
+    push(true);
+    assert_int_equal(sent, 1);
+    fetched_as(40, 9);
+    fetched_as(3, 9);
+}
+
+/* All that the program gave is done: its only context was synchronised. */
+static void settle(void)
+{
+    atomic_store(&server.work.contexts, 1);
+    uint64_t given = atomic_load(&server.work.given);
+    push(true);
+    towc_link_synchronised(&server, 3, given);
+}
+
+/* Fetches 62 blocks, writes a byte of each, and returns how many pieces go out. */
+static unsigned written_in_a_row(bool idle)
+{
+    push(false);
+    if (idle) {
+        settle();
+    }
+    for (unsigned at = 0, n = 2; at < 62; at += n, n *= 2) {
+        fetched_as(at, 5);
+    }
+    if (idle) { /* those behind them come, too */
+        struct tow_fetch fetch = asked();
+        answer(&fetch, 5, 0);
+    }
+    for (unsigned at = 0; at < 62; at++) {
+        memory[at * TOW_FAULT_BLOCK + 3] = 6;
+    }
+    sent = 0;
+    push(false);
+    return sent;
+}
+
+/* Who writes all of much memory that nobody else writes does not pay for comparing it. */
+static void what_is_written_as_a_whole_goes_as_a_whole(void **state)
+{
+    (void)state;
+    unsigned whole = 32 * TOW_FAULT_BLOCK / sizeof piece;
+    unsigned pieces = written_in_a_row(true);
+    assert_in_range(pieces, touches ? 1 : whole, touches ? 8 : whole * 5 / 4);
+    push(true);
+}
+
+static void bytes_beside_those_that_work_may_write_do_not_go(void **state)
+{
+    (void)state;
+    assert_in_range(written_in_a_row(false), 1, 8);
+    push(true);
 }
 
 /* Who walks through memory gets more each time. */
@@ -233,15 +329,6 @@ static void it_reads_ahead(void **state)
         at += fetch.size;
         size = fetch.size;
     }
-}
-
-/* All that the program gave is done: its only context was synchronised. */
-static void settle(void)
-{
-    atomic_store(&server.work.contexts, 1);
-    uint64_t given = atomic_load(&server.work.given);
-    push(true);
-    towc_link_synchronised(&server, 3, given);
 }
 
 /* Who has walked far finds what follows here, unless work went out since. */
@@ -493,6 +580,8 @@ static void nobody_waits_for_a_lost_worker(void **state)
 
 int main(void)
 {
+    const char *wish = getenv("TOWLINE_MANAGED");
+    touches = wish != NULL && strcmp(wish, "touch") == 0;
     if (!begin()) {
         puts("userfaultfd is not permitted here");
         return 77;
@@ -502,7 +591,12 @@ int main(void)
         cmocka_unit_test_setup_teardown(zeros_are_not_sent_to_who_has_them, make, drop),
         cmocka_unit_test_setup_teardown(what_was_on_its_way_is_not_taken_after_a_synchronisation,
                                         make, drop),
-        cmocka_unit_test_setup_teardown(blocks_leave_when_they_are_old, make, drop),
+        cmocka_unit_test_setup_teardown(what_changed_goes_out_and_stays_until_a_synchronisation,
+                                        make, drop),
+        cmocka_unit_test_setup_teardown(what_was_only_read_is_not_compared, make, drop),
+        cmocka_unit_test_setup_teardown(what_is_written_as_a_whole_goes_as_a_whole, make, drop),
+        cmocka_unit_test_setup_teardown(bytes_beside_those_that_work_may_write_do_not_go, make,
+                                        drop),
         cmocka_unit_test_setup_teardown(it_reads_ahead, make, drop),
         cmocka_unit_test_setup_teardown(what_follows_comes_untouched, make, drop),
         cmocka_unit_test_setup_teardown(what_came_untouched_is_old_after_work, make, drop),

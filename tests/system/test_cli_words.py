@@ -99,7 +99,7 @@ def wrong_variables_are_said():
     run = ["run", "--no-check", "-s", NOWHERE, "--", "echo", "started"]
     for name, value, words in (("TRANSPORT", "pigeon", "write auto, unix or shm"), ("LANES", "many", "write a number from 1 to 16"),
                                ("LANES", "17", "write a number"), ("LANES", "3x", "write a number"),
-                               ("MANAGED", "guess", "write compare or track"), ("SYNC", "no", "write 1 or 0")):
+                               ("MANAGED", "guess", "write compare, track or touch"), ("SYNC", "no", "write 1 or 0")):
         name = f"TOWLINE_{name}"
         refused(run, f"{name}={value} is not understood; {words}", "the program was not started", **{name: value})
     for name in ("TOWLINE_LOG_FILE", "TOWLINE_TRACE", "TOWLINE_STATS"):

@@ -67,6 +67,7 @@ for _kind in ("unix", "tcp", "shm"):
     t.test(name=f"watched_{_kind}", matrix="watched", trees=("plain", "asan"))(lambda kind=_kind: run(kind, []))
 # A __managed__ variable of 6 MiB and some bytes, which begins and ends on no page's boundary.
 t.test(alone=True, name="little_of_a_variable_is_moved")(lambda: little("tcp", "variable"))
+t.test(120, name="touched_tcp")(lambda: (t.must_watch(), run("tcp", [], {"TOWLINE_MANAGED": "touch"})))
 t.test(120, name="tracked_tcp")(lambda: run("tcp", [], {"TOWLINE_MANAGED": "track"}))
 t.test(120, name="compared_tcp")(lambda: run("tcp", [], {"TOWLINE_MANAGED": "compare"}))
 

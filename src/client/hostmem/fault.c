@@ -37,39 +37,52 @@ enum {
 
 enum state {
     ABSENT,
-    NEW,    /* here, and was zeros: the worker may have something else, so all of it goes out */
+    NEW,    /* here, and all of it goes out: it was zeros, where the worker may have something else,
+             * or the program writes all of it and nobody else does */
     FRESH,  /* here since the last push, or changed before it */
     AGED,   /* here, and was compared once */
-    MOVING, /* taken away, but what changed in it has not gone out yet: nobody may fetch it */
+    CLEAN,  /* here, and as the worker has it: who writes it is stopped first */
+    MOVING, /* what changed in it has not gone out yet: nobody may fetch or write it */
+};
+
+/* Blocks of a range that are here: what a push looks at, and what only a synchronisation does. */
+enum { CHANGING, RESTING, KINDS };
+struct part {
+    size_t count;                  /* of blocks: */
+    size_t low, high;              /* all in [low, high) */
+    struct range *previous, *next; /* with such blocks, of its link */
+};
+
+/* How the program walks through a range. */
+struct walk {
+    size_t expected; /* the block that it touches next if it goes on */
+    size_t last;     /* blocks that it got together last */
 };
 
 struct range {
     struct tow_node node;   /* by its base; first: a range is its node */
     struct towc_link *link; /* borrowed */
     uint64_t base, size;    /* whole pages: its last block may be short */
-    uint8_t *known;         /* owned mapping: what both sides had, of blocks that are here but NEW;
+    uint8_t *known;         /* owned mapping: what both sides had, of FRESH and AGED blocks;
                              * NULL: there never were any */
     uint8_t *states;        /* owned: enum state of each block */
-    size_t here;            /* blocks that are not ABSENT: */
-    size_t low, high;       /* all in [low, high) */
-    size_t expected;        /* the block that a program touches next which walks through it */
-    size_t ahead;           /* blocks that were fetched together last */
-    bool fetching;          /* the fault thread receives into `known` */
-    bool orphan;            /* removed meanwhile: it is the fault thread's */
-    uint64_t made;          /* pushes before it was made */
-    bool filled, zeros;     /* the worker had something there from the beginning, or zeros */
-    uint64_t serial;        /* no other range ever has it */
-    uint64_t visited;       /* the last push that was here */
-    struct range *previous, *next; /* with something here, of its link */
+    struct part parts[KINDS];
+    struct walk touched, written;
+    uint64_t made;      /* pushes before it was made */
+    bool filled, zeros; /* the worker had something there from the beginning, or zeros */
+    uint64_t serial;    /* no other range ever has it */
+    uint64_t visited;   /* the last push that was here */
 };
 
 /* Of one link, guarded by watched.lock. */
 struct towc_faults {
-    struct range *first, *last; /* ranges of which something is here; a push begins with the first
-                                   and puts what it has seen behind the last */
-    size_t ranges;              /* all of them */
-    uint64_t pushes;            /* how often work may have gone out */
-    uint64_t epoch;             /* rises when what was fetched before may be old */
+    struct {
+        struct range *first, *last; /* ranges of which something is here; a push begins with the
+                                       first and puts what it has seen behind the last */
+    } lists[KINDS];
+    size_t ranges;   /* all of them */
+    uint64_t pushes; /* how often work may have gone out */
+    uint64_t epoch;  /* rises when what was fetched before may be old */
 };
 
 /* Process-wide: addresses are the process's; each range names its link. */
@@ -85,6 +98,7 @@ static struct {
 /* Process-wide: the kernel has one userfaultfd of the process for us, and one thread serves it. */
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 static int uffd = -1;
+static bool protects;    /* it stops those who write, too */
 static uint8_t *scratch; /* RUN blocks of addresses: where blocks are moved to; the pusher's: */
 static size_t scratch_used;
 static uint8_t *fetched; /* RUN blocks: what came from the worker; the fault thread's */
@@ -116,17 +130,33 @@ int towc_fault_open(uint64_t features)
 
 static bool fault_register(int fd, uint64_t base, uint64_t size)
 {
-    struct uffdio_register reg = {.range = {base, size}, .mode = UFFDIO_REGISTER_MODE_MISSING};
+    uint64_t mode =
+        UFFDIO_REGISTER_MODE_MISSING | (protects ? UFFDIO_REGISTER_MODE_WP : (uint64_t)0);
+    struct uffdio_register reg = {.range = {base, size}, .mode = mode};
     return ioctl(fd, UFFDIO_REGISTER, &reg) == 0 && (reg.ioctls & (1ull << _UFFDIO_COPY)) != 0;
 }
 
+/* Stops those who write, or lets them go on. */
+static bool fault_protect(int fd, uint64_t at, uint64_t size, bool on)
+{
+    struct uffdio_writeprotect protect = {.range = {at, size},
+                                          .mode = on ? UFFDIO_WRITEPROTECT_MODE_WP : 0};
+    int error;
+    do {
+        error = ioctl(fd, UFFDIO_WRITEPROTECT, &protect) == 0 ? 0 : errno;
+    } while (error == EAGAIN || error == EINTR);
+    return error == 0;
+}
+
 /* Puts bytes where nothing is. */
-static bool fault_place(int fd, uint64_t at, const uint8_t *bytes, uint64_t size)
+static bool fault_place(int fd, uint64_t at, const uint8_t *bytes, uint64_t size, bool stops)
 {
     uint64_t done = 0;
     while (done < size) {
-        struct uffdio_copy copy = {
-            .dst = at + done, .src = (uint64_t)(uintptr_t)bytes + done, .len = size - done};
+        struct uffdio_copy copy = {.dst = at + done,
+                                   .src = (uint64_t)(uintptr_t)bytes + done,
+                                   .len = size - done,
+                                   .mode = stops ? UFFDIO_COPY_MODE_WP : 0};
         if (ioctl(fd, UFFDIO_COPY, &copy) == 0) {
             return true;
         }
@@ -176,9 +206,12 @@ static bool try_out(int fd)
     bool works = block != NULL && fault_register(fd, (uint64_t)(uintptr_t)block, BLOCK);
     if (works) {
         fetched[0] = 1;
-        works = fault_place(fd, (uint64_t)(uintptr_t)block, fetched, BLOCK) && block[0] == 1 &&
+        uint64_t at = (uint64_t)(uintptr_t)block;
+        works = fault_place(fd, at, fetched, BLOCK, protects) && block[0] == 1 &&
+                (!protects || fault_protect(fd, at, BLOCK, false)) &&
                 move_away(block, BLOCK) != NULL && scratch[0] == 1 &&
-                fault_place(fd, (uint64_t)(uintptr_t)block, zeros, BLOCK) && block[0] == 0;
+                fault_place(fd, at, zeros, BLOCK, false) && block[0] == 0 &&
+                (!protects || fault_protect(fd, at, BLOCK, true));
         clear_scratch();
     }
     if (block != NULL) {
@@ -189,6 +222,16 @@ static bool try_out(int fd)
 
 static void *fault_thread(void *arg);
 
+/* A descriptor that stops those who write as well, if that can be. */
+static int open_protecting(const char *wish)
+{
+    int fd = wish != NULL && strcmp(wish, "touch") == 0
+                 ? -1
+                 : towc_fault_open(UFFD_FEATURE_PAGEFAULT_FLAG_WP);
+    protects = fd >= 0;
+    return fd >= 0 ? fd : towc_fault_open(0);
+}
+
 static void fault_begin(void)
 {
     const char *wish = getenv("TOWLINE_MANAGED");
@@ -197,7 +240,7 @@ static void fault_begin(void)
         return;
     }
     pthread_t thread;
-    int fd = towc_fault_open(0);
+    int fd = open_protecting(wish);
     scratch = fault_map(PROT_NONE);
     fetched = fault_map(PROT_READ | PROT_WRITE);
     zeros = fault_map(PROT_READ);
@@ -264,21 +307,47 @@ static size_t bytes_of(const struct range *r, size_t first, size_t n)
     return n * BLOCK < left ? n * BLOCK : left;
 }
 
-/* With the lock held: a range comes to its link's list, at the end, or leaves it. */
-static void fault_list(struct range *r)
+/* With the lock held: a range comes to a list of its link, at the end, or leaves it. */
+static void fault_list(struct range *r, unsigned kind)
 {
     struct towc_faults *faults = r->link->faults;
-    r->previous = faults->last;
-    r->next = NULL;
-    *(faults->last != NULL ? &faults->last->next : &faults->first) = r;
-    faults->last = r;
+    struct range *last = faults->lists[kind].last;
+    r->parts[kind].previous = last;
+    r->parts[kind].next = NULL;
+    *(last != NULL ? &last->parts[kind].next : &faults->lists[kind].first) = r;
+    faults->lists[kind].last = r;
 }
 
-static void fault_unlist(struct range *r)
+static void fault_unlist(struct range *r, unsigned kind)
 {
     struct towc_faults *faults = r->link->faults;
-    *(r->previous != NULL ? &r->previous->next : &faults->first) = r->next;
-    *(r->next != NULL ? &r->next->previous : &faults->last) = r->previous;
+    const struct part *part = &r->parts[kind];
+    *(part->previous != NULL ? &part->previous->parts[kind].next : &faults->lists[kind].first) =
+        part->next;
+    *(part->next != NULL ? &part->next->parts[kind].previous : &faults->lists[kind].last) =
+        part->previous;
+}
+
+/* With the lock held: blocks come to a part, or leave it. */
+static void part_add(struct range *r, unsigned kind, size_t first, size_t n)
+{
+    struct part *part = &r->parts[kind];
+    if (part->count == 0) {
+        fault_list(r, kind);
+        part->low = first;
+        part->high = first + n;
+    }
+    part->count += n;
+    part->low = first < part->low ? first : part->low;
+    part->high = first + n > part->high ? first + n : part->high;
+}
+
+static void part_take(struct range *r, unsigned kind, size_t n)
+{
+    r->parts[kind].count -= n;
+    if (r->parts[kind].count == 0) {
+        fault_unlist(r, kind);
+    }
 }
 
 /* With the lock held: no work went out since it was made, and the worker had nothing there. */
@@ -303,7 +372,8 @@ bool towc_fault_add(struct towc_link *link, uint64_t base, uint64_t size)
                         .base = base,
                         .size = size,
                         .states = states,
-                        .ahead = 1};
+                        .touched = {.last = 1},
+                        .written = {.last = 1}};
     tow_mutex_lock(&watched.lock);
     r->serial = ++watched.serials;
     r->made = link->faults->pushes;
@@ -345,21 +415,17 @@ void towc_fault_remove(uint64_t base)
     if (gone != NULL) {
         tow_tree_remove(&watched.ranges, &gone->node);
         gone->link->faults->ranges--;
-        if (gone->here > 0) {
-            fault_unlist(gone);
+        for (unsigned kind = 0; kind < KINDS; kind++) {
+            if (gone->parts[kind].count > 0) {
+                fault_unlist(gone, kind);
+            }
         }
     }
     pthread_cond_broadcast(&watched.moved);
-    bool orphan = gone != NULL && gone->fetching;
-    if (orphan) {
-        gone->orphan = true;
-    }
     tow_mutex_unlock(&watched.lock);
     if (gone != NULL) {
         atomic_fetch_sub(&towc_fault_count, 1);
-        if (!orphan) {
-            range_free(gone);
-        }
+        range_free(gone);
     }
 }
 
@@ -420,19 +486,19 @@ static bool fault_take(struct towc_link *link, uint8_t *into, size_t size)
     return error == 0 && !failed;
 }
 
-/* With the lock held: how many blocks from `first` on are to come together. A program that walks
- * through its memory finds more and more of it there. */
-static size_t how_many(struct range *r, size_t first)
+/* With the lock held: how many blocks of that state from `first` on are to be had together. A
+ * program that walks through its memory gets more and more of it. */
+static size_t how_many(const struct range *r, struct walk *walk, size_t first, enum state state)
 {
-    size_t most = first != r->expected ? 1 : r->ahead < RUN ? r->ahead * 2 : RUN;
+    size_t most = first != walk->expected ? 1 : walk->last < RUN ? walk->last * 2 : RUN;
     size_t end = blocks_of(r), n = 1;
-    /* So that large runs begin where large pages of `known` do. */
+    /* So that large runs begin where large pages do. */
     size_t room = most == RUN ? RUN - first % RUN : most;
-    while (n < room && first + n < end && r->states[first + n] == ABSENT) {
+    while (n < room && first + n < end && r->states[first + n] == state) {
         n++;
     }
-    r->ahead = most;
-    r->expected = first + n;
+    walk->last = most;
+    walk->expected = first + n;
     return n;
 }
 
@@ -450,76 +516,65 @@ static uint8_t *known_of(struct range *r, size_t first, size_t n)
     return r->known != NULL ? r->known + first * BLOCK : NULL;
 }
 
-/* With the lock held. `bytes`: what the worker has there, in `known` unless there is none; NULL:
- * zeros, which it may not have. */
-static void fault_arrive(struct range *r, size_t first, size_t n, const uint8_t *bytes)
+/* With the lock held: what the program does with blocks that it writes, and that are as the worker
+ * has them. If that is all of them and nobody else writes, they need not be compared. */
+static enum state state_written(struct range *r, size_t first, size_t n, const uint8_t *bytes)
+{
+    bool alone = n >= AHEAD && !is_blank(r) && towc_link_idle(r->link).context != 0;
+    uint8_t *known = alone && protects ? NULL : known_of(r, first, n);
+    if (known != NULL) {
+        tow_diff_copy(known, bytes, bytes_of(r, first, n));
+    }
+    return known != NULL ? FRESH : NEW; /* NEW without memory, too: all of it goes back */
+}
+
+/* With the lock held. `bytes`: what the worker has there; NULL: zeros, which it may not have. */
+static void fault_arrive(struct range *r, size_t first, size_t n, const uint8_t *bytes, bool writes)
 {
     size_t offset = first * BLOCK, size = bytes_of(r, first, n);
-    /* Without memory for what it was, all of it goes back. */
-    enum state state = bytes != NULL && r->known != NULL ? FRESH : NEW;
-    if (!fault_place(uffd, r->base + offset, bytes != NULL ? bytes : zeros, size)) {
+    bool stops = bytes != NULL && protects && !writes;
+    enum state state = stops ? CLEAN : bytes == NULL ? NEW : state_written(r, first, n, bytes);
+    if (!fault_place(uffd, r->base + offset, bytes != NULL ? bytes : zeros, size, stops)) {
         tow_log(TOW_AREA_CLIENT, TOW_LOG_WARN, "managed memory at 0x%llx cannot be filled: %s",
                 (unsigned long long)(r->base + offset), strerror(errno));
     }
     memset(r->states + first, (int)state, n);
-    if (r->here == 0) {
-        fault_list(r);
-        r->low = first;
-        r->high = first + n;
-    }
-    r->here += n;
-    r->low = first < r->low ? first : r->low;
-    r->high = first + n > r->high ? first + n : r->high;
+    part_add(r, stops ? RESTING : CHANGING, first, n);
 }
 
-/* With the lock held: no work went out since it was made, and the worker had nothing there. */
-static void arrive_blank(struct range *r, size_t first, size_t n)
+/* With the lock held: the program is about to write a block that is CLEAN. */
+static void fault_written(struct range *r, size_t block)
 {
-    uint8_t *known = r->zeros ? known_of(r, first, n) : NULL;
-    if (known != NULL) {
-        memset(known, 0, bytes_of(r, first, n));
-    }
-    fault_arrive(r, first, n, known);
+    size_t n = how_many(r, &r->written, block, CLEAN);
+    uint64_t at = r->base + block * BLOCK;
+    enum state state = state_written(r, block, n, (const uint8_t *)(uintptr_t)at);
+    memset(r->states + block, (int)state, n);
+    part_take(r, RESTING, n);
+    part_add(r, CHANGING, block, n);
+    fault_protect(uffd, at, bytes_of(r, block, n), false);
 }
 
 /* Blocks of a range that come together; the fault thread's. */
 struct coming {
-    struct range *range; /* borrowed: it stays while `fetching` */
     struct towc_link *link;
     uint64_t base, serial; /* of the range */
     uint64_t epoch, pushes;
     size_t first, n;
-    uint8_t *bytes; /* where they come to */
     size_t size;
 };
 
 /* With the lock held. They may be taken as long as is_current says so. */
 static struct coming coming_of(struct range *r, size_t first)
 {
-    size_t n = how_many(r, first);
-    uint8_t *known = known_of(r, first, n);
-    r->fetching = true;
-    return (struct coming){.range = r,
-                           .link = r->link,
+    size_t n = how_many(r, &r->touched, first, ABSENT);
+    return (struct coming){.link = r->link,
                            .base = r->base,
                            .serial = r->serial,
                            .epoch = r->link->faults->epoch,
                            .pushes = r->link->faults->pushes,
                            .first = first,
                            .n = n,
-                           .bytes = known != NULL ? known : fetched,
                            .size = bytes_of(r, first, n)};
-}
-
-/* With the lock held: nothing is received into it any more. */
-static void end_fetching(struct coming *coming)
-{
-    struct range *r = coming->range;
-    coming->range = NULL;
-    r->fetching = false;
-    if (r->orphan) {
-        range_free(r);
-    }
 }
 
 /* With the lock held: the range that it is for, unless that has gone or may have changed. */
@@ -530,7 +585,7 @@ static struct range *still_current(const struct coming *coming)
 }
 
 /* Process-wide: one thread serves all faults. What the program will touch next, if it goes on as it
- * does: it is here, and not yet in its place. That thread's. `link` is NULL if there is none. */
+ * does: it is in `fetched`. That thread's. `link` is NULL if there is none. */
 static struct coming ahead;
 
 /* With the lock held: whether the touched block is in it. */
@@ -550,24 +605,23 @@ static bool fault_bring(struct range *r, size_t block, struct coming *ret_come)
         return true;
     }
     if (ahead.link != NULL && ahead.first == block && find_again(ahead.base, ahead.serial) == r) {
-        r->expected = block; /* it goes on as before, but that is old */
+        r->touched.expected = block; /* it goes on as before, but that is old */
     }
     ahead.link = NULL;
     struct coming come = coming_of(r, block);
     tow_mutex_unlock(&watched.lock);
     bool known = fault_ask(come.link, come.base + come.first * BLOCK, come.size) &&
-                 fault_take(come.link, come.bytes, come.size);
+                 fault_take(come.link, fetched, come.size);
     if (!known) {
         /* A program whose server is lost goes on with zeros; its calls say what happened. */
-        memset(come.bytes, 0, come.size);
+        memset(fetched, 0, come.size);
     }
     tow_mutex_lock(&watched.lock);
-    end_fetching(&come);
     *ret_come = come;
     if (still_current(&come) == NULL) {
         r = find_again(come.base, come.serial);
         if (r != NULL) {
-            r->expected = block; /* the same again: it had been synchronised meanwhile */
+            r->touched.expected = block; /* the same again: it had been synchronised meanwhile */
         }
         return false;
     }
@@ -580,16 +634,14 @@ static bool ask_ahead(struct range *r, const struct coming *come)
 {
     size_t first = come->first + come->n;
     if (come->n < AHEAD || first >= blocks_of(r) || r->states[first] != ABSENT ||
-        come->bytes == fetched || towc_link_idle(r->link).context == 0) {
+        towc_link_idle(r->link).context == 0) {
         return false;
     }
     ahead = coming_of(r, first);
     tow_mutex_unlock(&watched.lock);
-    bool asked = ahead.bytes != fetched &&
-                 fault_ask(ahead.link, ahead.base + ahead.first * BLOCK, ahead.size);
+    bool asked = fault_ask(ahead.link, ahead.base + ahead.first * BLOCK, ahead.size);
     tow_mutex_lock(&watched.lock);
     if (!asked) {
-        end_fetching(&ahead);
         ahead.link = NULL;
     }
     return asked;
@@ -597,17 +649,13 @@ static bool ask_ahead(struct range *r, const struct coming *come)
 
 static void take_ahead(void)
 {
-    bool known = fault_take(ahead.link, ahead.bytes, ahead.size);
-    tow_mutex_lock(&watched.lock);
-    end_fetching(&ahead);
-    if (!known) {
+    if (!fault_take(ahead.link, fetched, ahead.size)) {
         ahead.link = NULL;
     }
-    tow_mutex_unlock(&watched.lock);
 }
 
 /* Somebody waits for the memory at `address`. */
-static void fault_serve(uint64_t address)
+static void fault_serve(uint64_t address, bool writes)
 {
     bool asked = false;
     tow_mutex_lock(&watched.lock);
@@ -618,11 +666,15 @@ static void fault_serve(uint64_t address)
             r = fault_find(address);
         }
         size_t block = r != NULL ? (address - r->base) / BLOCK : 0;
+        if (r != NULL && r->states[block] == CLEAN && writes) {
+            fault_written(r, block);
+        }
         if (r == NULL || r->states[block] != ABSENT) {
             break;
         }
         if (is_blank(r)) {
-            arrive_blank(r, block, how_many(r, block));
+            fault_arrive(r, block, how_many(r, &r->touched, block, ABSENT), r->zeros ? zeros : NULL,
+                         writes);
             break;
         }
         struct coming come;
@@ -632,7 +684,7 @@ static void fault_serve(uint64_t address)
         asked = ask_ahead(find_again(come.base, come.serial), &come);
         r = still_current(&come);
         if (r != NULL) {
-            fault_arrive(r, come.first, come.n, come.bytes);
+            fault_arrive(r, come.first, come.n, fetched, writes);
             break;
         }
         if (asked) {
@@ -653,7 +705,9 @@ static void *fault_thread(void *arg)
     for (;;) {
         ssize_t n = read(uffd, &message, sizeof message);
         if (n == (ssize_t)sizeof message && message.event == UFFD_EVENT_PAGEFAULT) {
-            fault_serve(message.arg.pagefault.address);
+            uint64_t flags = message.arg.pagefault.flags;
+            fault_serve(message.arg.pagefault.address,
+                        (flags & (UFFD_PAGEFAULT_FLAG_WRITE | UFFD_PAGEFAULT_FLAG_WP)) != 0);
         } else if (n < 0 && errno != EINTR && errno != EAGAIN) {
             return arg;
         }
@@ -668,6 +722,7 @@ struct run {
     size_t first, n;
     const uint8_t *bytes; /* where its bytes are now */
     bool moves;
+    bool stops; /* it stays, and is CLEAN behind it */
 };
 
 /* The changes of several runs that go out together. */
@@ -677,30 +732,35 @@ struct outgoing {
     struct towc_idle idle;
     uint8_t *chunk; /* borrowed */
     size_t room, used;
-    struct run moved[BATCH]; /* that leave once they are out */
+    struct run moved[BATCH]; /* that are not MOVING any more once they are out */
     size_t count;
     CUresult status;
 };
 
-/* With the lock held: the next blocks from `from` on that are here and are treated alike. */
+static bool is_compared(const struct range *r, size_t block)
+{
+    unsigned state = r->states[block];
+    return state == NEW || state == FRESH || state == AGED;
+}
+
+/* With the lock held: the next blocks from `from` on that are compared and are treated alike. */
 static bool next_run(const struct range *r, size_t from, bool stale, struct run *ret_run)
 {
-    size_t first = from > r->low ? from : r->low;
-    while (first < r->high && (r->states[first] == ABSENT || r->states[first] == MOVING)) {
+    const struct part *part = &r->parts[CHANGING];
+    size_t first = from > part->low ? from : part->low;
+    while (first < part->high && !is_compared(r, first)) {
         first++;
     }
-    if (r->here == 0 || first >= r->high) {
+    if (part->count == 0 || first >= part->high) {
         return false;
     }
     size_t n = 1, room = ((size_t)RUN * BLOCK - scratch_used) / BLOCK;
-    while (n < room && first + n < r->high && r->states[first + n] == r->states[first]) {
+    while (n < room && first + n < part->high && r->states[first + n] == r->states[first]) {
         n++;
     }
-    *ret_run = (struct run){.base = r->base,
-                            .serial = r->serial,
-                            .first = first,
-                            .n = n,
-                            .moves = stale || n > STAYING || r->states[first] != FRESH};
+    bool moves = stale || n > STAYING || r->states[first] != FRESH;
+    *ret_run =
+        (struct run){.base = r->base, .serial = r->serial, .first = first, .n = n, .moves = moves};
     return true;
 }
 
@@ -708,9 +768,11 @@ static bool next_run(const struct range *r, size_t from, bool stale, struct run 
 static bool begin_run(struct range *r, struct run *run)
 {
     uint8_t *at = (uint8_t *)(uintptr_t)(r->base + run->first * BLOCK);
+    size_t size = bytes_of(r, run->first, run->n);
     bool whole = r->states[run->first] == NEW;
-    memset(r->states + run->first, run->moves ? MOVING : AGED, run->n);
-    run->bytes = run->moves ? move_away(at, bytes_of(r, run->first, run->n)) : at;
+    run->stops = !run->moves && protects && fault_protect(uffd, (uintptr_t)at, size, true);
+    memset(r->states + run->first, run->moves || run->stops ? MOVING : AGED, run->n);
+    run->bytes = run->moves ? move_away(at, size) : at;
     if (run->bytes != NULL) {
         return whole;
     }
@@ -733,6 +795,12 @@ static void end_run(const struct run *run)
         return;
     }
     size_t offset = run->first * BLOCK, size = bytes_of(r, run->first, run->n);
+    part_take(r, CHANGING, run->n);
+    if (run->stops) {
+        memset(r->states + run->first, CLEAN, run->n);
+        part_add(r, RESTING, run->first, run->n);
+        return;
+    }
     if ((uint64_t)(uintptr_t)run->bytes == r->base + offset) {
         madvise((void *)(uintptr_t)run->bytes, size, MADV_DONTNEED);
     }
@@ -740,9 +808,26 @@ static void end_run(const struct run *run)
         madvise(r->known + offset, size, MADV_DONTNEED);
     }
     memset(r->states + run->first, ABSENT, run->n);
-    r->here -= run->n;
-    if (r->here == 0) {
-        fault_unlist(r);
+}
+
+/* With the lock held: what is as the worker had it goes without a word. */
+static void drop_resting(struct towc_faults *faults)
+{
+    struct range *r;
+    while ((r = faults->lists[RESTING].first) != NULL) {
+        const struct part *part = &r->parts[RESTING];
+        for (size_t first = part->low, n; first < part->high; first += n) {
+            for (n = 0; first + n < part->high && r->states[first + n] == CLEAN; n++) {
+            }
+            if (n == 0) {
+                n = 1;
+                continue;
+            }
+            madvise((void *)(uintptr_t)(r->base + first * BLOCK), bytes_of(r, first, n),
+                    MADV_DONTNEED);
+            memset(r->states + first, ABSENT, n);
+        }
+        part_take(r, RESTING, part->count);
     }
 }
 
@@ -780,7 +865,7 @@ static void push_run(struct range *r, struct run *run, struct outgoing *out)
                             .address = r->base + run->first * BLOCK,
                             .size = bytes_of(r, run->first, run->n),
                             .whole = towc_link_still_idle(out->link, &out->idle),
-                            .last = run->moves};
+                            .last = run->moves || run->stops};
     while (r != NULL && diff.at < diff.size && out->status == CUDA_SUCCESS) {
         if (out->room - out->used < TOW_DIFF_ROOM_MIN) {
             fault_flush(out);
@@ -789,7 +874,7 @@ static void push_run(struct range *r, struct run *run, struct outgoing *out)
             out->used += tow_diff_next(&diff, out->chunk + out->used, out->room - out->used);
         }
     }
-    if (run->moves) {
+    if (run->moves || run->stops) {
         out->moved[out->count++] = *run;
     }
     if (out->count == BATCH || scratch_used > (size_t)(RUN - 1) * BLOCK) {
@@ -827,21 +912,24 @@ CUresult towc_fault_push(struct towc_link *link, enum towc_fault_why why, uint8_
     }
     uint64_t number = ++faults->pushes;
     faults->epoch += stale;
-    struct range *r = faults->first;
+    if (stale) {
+        drop_resting(faults);
+    }
+    struct range *r = faults->lists[CHANGING].first;
     /* Ranges may come and go while something is sent: each is visited once. */
     while (r != NULL && r->visited != number && out.status == CUDA_SUCCESS) {
         uint64_t base = r->base, serial = r->serial;
         struct run run = {0};
-        towc_link_compared(link, r->here * BLOCK);
+        towc_link_compared(link, r->parts[CHANGING].count * BLOCK);
         r->visited = number;
-        fault_unlist(r);
-        fault_list(r);
+        fault_unlist(r, CHANGING);
+        fault_list(r, CHANGING);
         while (r != NULL && out.status == CUDA_SUCCESS &&
                next_run(r, run.first + run.n, stale, &run)) {
             push_run(r, &run, &out);
             r = find_again(base, serial);
         }
-        r = faults->first;
+        r = faults->lists[CHANGING].first;
     }
     fault_flush_moved(&out);
     tow_mutex_unlock(&watched.lock);

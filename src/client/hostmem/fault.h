@@ -3,11 +3,15 @@
  * uses it, and is fetched from the worker when the program touches it (userfaultfd). After a
  * synchronisation, when the GPU may have written anything, no block is here.
  *
- * A block leaves by being moved away as a whole (mremap), so that no write of another thread is
- * lost; what the program changed in it goes to the worker then, byte for byte, as for all mirrored
- * memory. Blocks that stay here are compared before work that may read them; one that has not left
- * by the second time does then, so that a launch does not pay for what the program touched long
- * ago.
+ * What the program reads is write-protected: it is dropped by the next synchronisation, and until
+ * then work costs nothing for it. Who writes it is stopped for a moment, and what it was is kept.
+ * What was written is compared before work that may read it; the changes go to the worker, byte for
+ * byte, as for all mirrored memory. Few blocks are protected again then and stay. Others leave by
+ * being moved away as a whole (mremap), so that no write of another thread is lost.
+ *
+ * Where memory cannot be protected (TOWLINE_MANAGED=touch), all that is here is compared. What has
+ * not left by the second time does then, so that a launch does not pay for what the program touched
+ * long ago.
  *
  * Whoever touches an absent block waits for a thread of ours, with whatever lock it holds. So that
  * thread takes no lock under which the program's memory is touched: it asks on the side line,
