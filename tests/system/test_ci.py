@@ -378,6 +378,31 @@ def what_is_the_same_for_all_users_is_drawn_in_the_plain_tree_alone():
 
 
 @t.test()
+def a_module_that_python_does_not_understand_fails():
+    with runner() as run:
+        (run.base / "tests" / "system" / "test_broken.py").write_text("def\n")
+        done = run("--only", "test_broken")
+        t.equal(done.stdout.splitlines()[-1], "0 passed, 1 failed", f"the last line of\n{done.stdout}")
+        t.check("SyntaxError" in done.stdout and "failed: plain.test_broken" in done.stdout.splitlines(), done.stdout)
+        t.equal(run("--list").stdout.split().count("plain.small.passes"), 1, "how often a test of another module is listed")
+
+
+@t.test()
+def programs_of_the_driver_api_run_one_way_unless_all_is_wanted():
+    with runner() as run:
+        tests = run.base / "build" / "meson-info" / "intro-tests.json"
+        (unit,) = json.loads(tests.read_text())
+        both = [name for one in range(20) for name in (f"api_{one}", f"api_{one}_self")]
+        tests.write_text(json.dumps([dict(unit, name=name) for name in ("unit", "api_alone", *both)]))
+        os.environ.pop("TOW_TESTS_WHOLE", None)
+        os.environ.pop("TOW_TESTS_LONG", None)
+        for env, wanted in (({}, 22), ({"TOW_TESTS_WHOLE": "1"}, 42), ({"TOW_TESTS_LONG": "1"}, 42)):
+            listed = [name for name in run("--list", **env).stdout.split() if ".meson." in name]
+            t.equal(len(listed), wanted, f"how many there are with {env}: {listed}")
+            t.equal(len({name.removesuffix("_self") for name in listed}), 22, f"the programs with {env}: {listed}")
+
+
+@t.test()
 def the_runner_needs_no_git():
     with runner() as run, tempfile.TemporaryDirectory(prefix="tow") as empty:
         for flags, last in (((), "9 passed, 0 failed"), (("--draw", "3"), "3 passed, 0 failed")):
