@@ -284,7 +284,7 @@ FLOODS = {name: lambda rate=rate, say=say, keep=keep, **more: flood(t.Server(), 
                                         ("silence", 500, b"", True), ("half_hellos", 500, hello()[:-8], True))}
 FLOODS["half_handshakes"] = flood_handshakes
 for _name, _flood in FLOODS.items():
-    t.test(180, alone=True, name=f"programs_start_in_a_flood_of_{_name}")(lambda run=_flood: run())
+    t.test(180, uses="a flood", name=f"programs_start_in_a_flood_of_{_name}")(lambda run=_flood: run())
 
 
 if __name__ == "__main__":

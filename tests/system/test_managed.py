@@ -61,12 +61,12 @@ def many_launches(kind):
 
 
 for _kind in ("unix", "tcp", "shm"):
-    t.test(alone=True, name=f"little_of_much_is_moved_{_kind}")(lambda kind=_kind: little(kind))
-    t.test(alone=True, name=f"launches_compare_nothing_old_{_kind}")(lambda kind=_kind: many_launches(kind))
+    t.test(name=f"little_of_much_is_moved_{_kind}")(lambda kind=_kind: little(kind))
+    t.test(name=f"launches_compare_nothing_old_{_kind}")(lambda kind=_kind: many_launches(kind))
     t.test(name=f"whole_lines_go_while_the_device_is_idle_{_kind}")(lambda kind=_kind: whole_lines(kind))
     t.test(name=f"watched_{_kind}", matrix="watched", trees=("plain", "asan"))(lambda kind=_kind: run(kind, []))
 # A __managed__ variable of 6 MiB and some bytes, which begins and ends on no page's boundary.
-t.test(alone=True, name="little_of_a_variable_is_moved")(lambda: little("tcp", "variable"))
+t.test(name="little_of_a_variable_is_moved")(lambda: little("tcp", "variable"))
 t.test(120, name="touched_tcp")(lambda: (t.must_watch(), run("tcp", [], {"TOWLINE_MANAGED": "touch"})))
 t.test(120, name="tracked_tcp")(lambda: run("tcp", [], {"TOWLINE_MANAGED": "track"}))
 t.test(120, name="compared_tcp")(lambda: run("tcp", [], {"TOWLINE_MANAGED": "compare"}))
@@ -103,7 +103,7 @@ def lost(kind):
 
 
 for _kind in ("unix", "tcp", "shm"):
-    t.test(alone=True, name=f"lost_during_a_fault_{_kind}")(lambda kind=_kind: lost(kind))
+    t.test(name=f"lost_during_a_fault_{_kind}")(lambda kind=_kind: lost(kind))
 
 
 class Side(raw.Client):

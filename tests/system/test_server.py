@@ -257,7 +257,7 @@ for _kinds in (("unix", "unix"), ("tcp", "tcp"), ("shm", "shm"), ("tcp", "shm"))
         lambda kinds=_kinds: two_programs(kinds))
 
 
-@t.test(alone=True, trees=ALL)
+@t.test(trees=ALL)
 def memory_is_free_again():
     """After a program that ends by itself and frees nothing."""
     with t.Server(*t.SEEN) as server:
