@@ -17,10 +17,11 @@ FOLDER = t.BUILD / "pypi"
 PYTHON = FOLDER / "venv" / "bin" / "python"
 INSTALL_LIMIT = 300  # seconds for each call of pip; 60 with a filled cache of pip's
 
-# docs/compatibility.md says what was run with these. One environment has all: several would take a minute more.
+# docs/compatibility.md says what was run with these. One environment has all: several would take a minute more. JAX comes
+# into it when a test wants it.
 PACKAGES = ["numba==0.68.1", "numba-cuda==0.30.4", "cupy-cuda13x==14.2.0", "nvidia-ml-py==13.615.71",
             "nbclient==0.10.2", "ipykernel==6.30.1", "pytest==8.4.2"]
-JAX_PACKAGES = ["jax==0.10.2", "jaxlib==0.10.2"]
+JAX_PACKAGES = [*PACKAGES, "jax==0.10.2", "jaxlib==0.10.2"]  # whose dependencies are to suit the others
 # Their dependencies are NVIDIA's libraries, which the toolkit has.
 JAX_PLUGINS = ["--no-deps", "jax-cuda13-plugin==0.10.2", "jax-cuda13-pjrt==0.10.2"]
 
@@ -33,25 +34,29 @@ UNREACHABLE = re.compile(r"NewConnectionError|ConnectTimeout|ReadTimeout|Connect
 def give_up(reason):
     """The next test need not wait again."""
     shutil.rmtree(FOLDER / "venv", ignore_errors=True)
+    (FOLDER / "installed").unlink(missing_ok=True)
     (FOLDER / "failed").write_text(reason)
     raise t.Skip(reason)
 
 
-def install():
-    """The Python that has them all; JAX only where HAS_JAX."""
+def install(jax=False):
+    """The Python that has them all; JAX, which is half of it, where it is asked for."""
     if sys.version_info < (3, 10):
         raise t.Skip("CuPy wants Python 3.10")
-    groups = ([*PACKAGES, *JAX_PACKAGES], JAX_PLUGINS) if HAS_JAX else (PACKAGES,)
-    wanted = "\n".join(" ".join(group) for group in groups)
+    groups = (PACKAGES, JAX_PACKAGES, JAX_PLUGINS) if jax else (PACKAGES,)
     with t.locked(FOLDER / "lock"):
         done, failed = FOLDER / "installed", FOLDER / "failed"
-        if done.exists() and done.read_text() == wanted:
+        had = done.read_text().splitlines() if done.exists() else []
+        groups = [group for group in groups if " ".join(group) not in had]
+        if not groups:
             return PYTHON
         if failed.exists() and time.time() - failed.stat().st_mtime < 600:
             raise t.Skip(failed.read_text())
-        made = subprocess.run([sys.executable, "-m", "venv", "--clear", str(FOLDER / "venv")], capture_output=True, text=True)
-        if made.returncode != 0:
-            give_up("python3 -m venv does not work here (apt install python3-venv)")
+        if PACKAGES in groups:
+            had = []
+            made = subprocess.run([sys.executable, "-m", "venv", "--clear", str(FOLDER / "venv")], capture_output=True, text=True)
+            if made.returncode != 0:
+                give_up("python3 -m venv does not work here (apt install python3-venv)")
         for group in groups:
             # Of their thousands of files few are ever used, and these Python compiles itself.
             command = [PYTHON, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-compile",
@@ -63,5 +68,6 @@ def install():
             if got.returncode != 0 and UNREACHABLE.search(got.stderr):
                 give_up("pip cannot reach the package index")
             t.check(got.returncode == 0, f"pip:\n{got.stdout}{got.stderr}")
-        done.write_text(wanted)
+            had.append(" ".join(group))
+            done.write_text("\n".join(had))
     return PYTHON

@@ -122,7 +122,8 @@ def an_upload_over_a_network_waits_only_behind_launches():
 @t.test(120, matrix="counts")
 def a_download_into_page_locked_memory_waits_for_nothing():
     with t.Server(ALL_ALIKE) as server:
-        for kind, lanes in (("unix", "1"), ("tcp", "1"), ("tcp", "4")):
+        ways = (("unix", "1"), ("tcp", "1"), ("tcp", "4"))
+        for kind, lanes in t.drawn(ways, 1, "downloads") if t.TREE == "plain" else ways:
             stats(server, kind, "downloads:64", 1)  # its code travels once for each tenant
             for size in (4 << 10, 5 << 20, 64 << 20):
                 one, five = (stats(server, kind, f"downloads:{size}", n, env={"TOWLINE_LANES": lanes}) for n in (1, 5))
@@ -461,12 +462,12 @@ def a_thousand_launches_over_a_slow_line_take_one_round_trip():
         t.equal(waited_again(run), 0, "replies that were waited for besides; their number")
 
 
-@t.test(120, alone=True, matrix="counts")
+@t.test(120, matrix="counts", waits=True)
 def a_program_is_ready_after_one_round_trip():
     """The welcome tells what a client wants to know of the context that a worker has made ahead."""
-    def least(server, line, kind):
+    def least(server, line, kind, runs, good_enough=0):
         times = []
-        for _ in range(5):
+        while len(times) < runs and (not times or min(times) >= good_enough):
             # One that has been idle for a while has its context.
             t.wait_until(lambda: len(server.workers()) == 1, 10, "one idle worker")
             time.sleep(0.3)
@@ -477,7 +478,8 @@ def a_program_is_ready_after_one_round_trip():
 
     with t.Server("--idle-workers=1") as server:
         for kind in ("tcp", "shm"):
-            near, far = least(server, "", kind), least(server, "hook:delay=20ms:", kind)
+            near = least(server, "", kind, 5)
+            far = least(server, "hook:delay=20ms:", kind, 20, near + 60)  # other tests may run beside this
             print(f"{kind}: {near} ms, {far} ms with 20 ms each way")
             t.check(far >= 40, f"{kind}: with 20 ms each way it took {far} ms: the delay does not work")
             # What arranges the memory of shm goes over its socket before, one round trip that is not delayed here.

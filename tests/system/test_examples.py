@@ -111,7 +111,7 @@ def the_demo_draws_on_a_terminal():
             t.check(all(line.count("\u2580") == 80 for line in lines) and text.endswith(b"OK\r\n"), f"{text[-200:]}")
 
 
-_drawn = t.drawn(names(), len(names()) // 3)
+_drawn = t.drawn(names(), len(names()) // 4)
 for _index, _name in enumerate(names()):
     if _name not in _drawn:
         continue

@@ -124,7 +124,6 @@ def nvml():
     run("nvml")
 
 
-@t.test(150, matrix="libraries")
 def cublas():
     results = run("cublas", flags=[NEWER])
     for m, n, k in ((64, 64, 64), (127, 33, 65), (1, 1000, 7)):
@@ -135,12 +134,10 @@ def cublas():
     results.equal("SDOT", "f", [sum(number(i) * number(i + 7) for i in range(100000))])
 
 
-@t.test(150, matrix="libraries")
 def cublaslt():
     run("cublaslt", flags=[NEWER])
 
 
-@t.test(150, matrix="libraries")
 def cufft():
     results = run("cufft", flags=[NEWER])
     for n in (64, 1000, 4096, 30030):
@@ -161,7 +158,6 @@ def philox(counter, key):
     return counter
 
 
-@t.test(150, matrix="libraries")
 def curand():
     results = run("curand", "XORWOW", "PHILOX")
     # The numbers that cuRAND's manual prints for its example.
@@ -172,7 +168,6 @@ def curand():
     t.equal(len(results.lines), 6, "the number of results")
 
 
-@t.test(150, matrix="libraries")
 def cusparse():
     results = run("cusparse", flags=[NEWER])
     rows, columns, wide = 300, 200, 8
@@ -186,18 +181,20 @@ def cusparse():
     results.equal("ILU", "f", decomposed)
 
 
-@t.test(150, matrix="libraries")
 def cusolver():
     run("cusolver", flags=[NEWER]).equal("info", "i", [0])
 
 
-@t.test(150, matrix="libraries")
 def cudnn():
     results = run("cudnn", flags=[NEWER])
     # 64 images of 20 x 24 numbers, one below the other.
     results.equal("largest of each 2 x 2", "f", [
         max(number((row + y) * 24 + column + x) for y in (0, 1) for x in (0, 1))
         for row in range(0, 64 * 20, 2) for column in range(0, 24, 2)])
+
+
+for _library in t.drawn(("cublas", "cublaslt", "cufft", "curand", "cusparse", "cusolver", "cudnn"), 4):
+    t.test(150, matrix="libraries")(globals()[_library])
 
 
 if __name__ == "__main__":

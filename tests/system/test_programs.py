@@ -60,8 +60,13 @@ def add(entry, variant, kind, trees):
         lambda: run_program(entry, variant, kind))
 
 
+# Each program in its first variant; of the others, which are another way to link or to name streams, a third.
+_others = [f"{_entry['name']}.{_variant}" for _entry in TABLE["programs"] for _variant in _entry["variants"][1:]]
+_drawn = t.drawn(_others, len(_others) // 3, "variants")
 for _entry in TABLE["programs"]:
     for _variant in _entry["variants"]:
+        if f"{_entry['name']}.{_variant}" in set(_others) - set(_drawn):
+            continue
         # What a program on the server's own machine gets by default is shm.
         _kinds = ("unix", "tcp", "shm") if _variant in ("static", "c") else ("unix", "tcp")
         for _kind in t.ways(_kinds, f"{_entry['name']} {_variant}"):

@@ -17,10 +17,10 @@ SCRIPTS = t.ROOT / "tests" / "system" / "pypi"
 LIMIT = 2 * pypi.INSTALL_LIMIT + 330
 
 
-def install():
+def install(jax=False):
     if not t.find_nvcc():
         raise t.Skip("no CUDA toolkit: Numba, CuPy and JAX take NVVM, NVRTC, cuRAND ... from it")
-    return pypi.install()
+    return pypi.install(jax)
 
 
 def run_script(server, name, *operations):
@@ -44,7 +44,7 @@ def cupy():
     shutil.rmtree(pypi.FOLDER / "cupy-cache", ignore_errors=True)
     with t.Server() as server:
         # NVRTC makes their kernels anew each time: seconds of a processor for each operation.
-        operations = sorted({"element_wise", *t.drawn(("reductions", "raw_kernel", "reduction_kernel", "random", "sort"), 2)})
+        operations = sorted({"element_wise", *t.drawn(("reductions", "raw_kernel", "reduction_kernel", "random", "sort"), 1)})
         t.equal(run_script(server, "cupy_ops.py", *operations), [*operations, "OK"], "the lines of cupy_ops.py")
         # A second process takes the cubins from CuPy's folder; which PTX they came from must be known to it.
         kept = sorted(os.listdir(pypi.FOLDER / "cupy-cache"))
@@ -70,7 +70,7 @@ def jax():
     """Over tcp, where page-locked memory is not shared: JAX stages its copies in such memory."""
     if not pypi.HAS_JAX:
         raise t.Skip("JAX wants Python 3.11")
-    install()
+    install(jax=True)
     toolkit = pathlib.Path(t.find_nvcc()).resolve().parent.parent
     missing = [name for name in ("libcudnn.so.9", "libcusolver.so.12", "libcupti.so.13") if not (toolkit / "lib64" / name).exists()]
     if missing or not (toolkit / "nvvm" / "libdevice").exists():

@@ -111,7 +111,7 @@ for _weights, _kinds in t.drawn(WEIGHTS, 1):
             for weight, kind in zip(weights, kinds):
                 stack.enter_context(busy(server, f"--share={10 * weight}", kind=kind))
             take_turns(server)
-            near(server, 4, Looked.gpu, weights, f"weights {weights}")
+            near(server, 2.5, Looked.gpu, weights, f"weights {weights}")
 
 
 @t.test(240, alone=True)
@@ -119,7 +119,7 @@ def graphs_count_by_their_time():
     """One gives the GPU graphs, the other waits for each kernel."""
     with t.Server(*TIME) as server, busy(server, "--share=25", words=("graphs", 4000)), busy(server, "--share=75"):
         take_turns(server)
-        near(server, 4, Looked.gpu, (1, 3), "graphs beside kernels")
+        near(server, 2.5, Looked.gpu, (1, 3), "graphs beside kernels")
 
 
 @t.test(120)
