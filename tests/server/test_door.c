@@ -202,6 +202,41 @@ static void programs_that_wait_stay(void **state)
     tows_door_fini(&door);
 }
 
+/* However many one peer has, it is each peer's turn, and of each the oldest one's. */
+static void handshakes_begin_peer_by_peer(void **state)
+{
+    (void)state;
+    tows_door_init(&door);
+    assert_null(tows_door_next_shake(&door));
+    struct tows_pending_conn *all[] = {
+        come(A, TOW_CONN_SHAKE, 100, 0), come(A, TOW_CONN_SHAKE, 100, 0),
+        come(A, TOW_CONN_SHAKE, 100, 0), come(B, TOW_CONN_STRANGER, 100, 0),
+        come(B, TOW_CONN_SHAKE, 100, 0), come(C, TOW_CONN_SHAKE, 100, 0),
+        come(C, TOW_CONN_SHAKE, 100, 0)};
+    static const int wanted[] = {0, 4, 5, 1, 6, 2};
+    for (size_t i = 0; i < sizeof wanted / sizeof *wanted; i++) {
+        struct tows_pending_conn *next = tows_door_next_shake(&door);
+        assert_ptr_equal(next, all[wanted[i]]);
+        next->state = TOW_CONN_SHAKING;
+        tows_door_shook(&door, next);
+    }
+    assert_null(tows_door_next_shake(&door));
+    tows_door_fini(&door);
+}
+
+/* As a silent one does: a flood of handshakes takes its own peer's places. */
+static void a_handshake_that_waits_gives_its_place_away(void **state)
+{
+    (void)state;
+    tows_door_init(&door);
+    struct tows_pending_conn *waits = come(A, TOW_CONN_SHAKE, 100, 2);
+    struct tows_pending_conn *program = come(A, TOW_CONN_PROGRAM, 100, 2);
+    assert_non_null(come(A, TOW_CONN_STRANGER, 100, 2));
+    assert_false(is_there(waits));
+    assert_true(is_there(program));
+    tows_door_fini(&door);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -211,6 +246,8 @@ int main(void)
         cmocka_unit_test(a_peer_takes_its_own_places),
         cmocka_unit_test(all_places_are_taken),
         cmocka_unit_test(programs_that_wait_stay),
+        cmocka_unit_test(handshakes_begin_peer_by_peer),
+        cmocka_unit_test(a_handshake_that_waits_gives_its_place_away),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -357,6 +357,37 @@ def handshakes_that_stand_still_end_with_their_places():
 
 
 @t.test(60)
+def handshakes_wait_for_a_process_that_is_busy():
+    """Nobody is refused for that, least of all for another peer's; and the listener rests meanwhile."""
+    incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname = False
+    with contextlib.suppress(ssl.SSLWantReadError):
+        context.wrap_bio(incoming, outgoing).do_handshake()
+    hello = outgoing.read()
+    with encrypted() as server, contextlib.ExitStack() as stack:
+        port, pid = int(address(server).rsplit(":", 1)[1]), shaker(server)[0]
+
+        def begin(source):
+            line = stack.enter_context(socket.create_connection(("127.0.0.1", port), timeout=30 * t.SLOW, source_address=(source, 0)))
+            line.sendall(hello)
+            return line
+
+        def ticks():
+            return sum(map(int, pathlib.Path(f"/proc/{server.listener}/stat").read_text().rsplit(")", 1)[1].split()[11:13]))
+        os.kill(pid, signal.SIGSTOP)
+        stack.callback(os.kill, pid, signal.SIGCONT)
+        lines = [begin("127.0.0.2") for _ in range(60)] + [begin("127.0.0.3")]
+        time.sleep(0.5)  # all were looked at
+        before = ticks()
+        time.sleep(1)
+        t.check(ticks() - before < os.sysconf("SC_CLK_TCK") / 2, f"the listener took {ticks() - before} ticks in a second")
+        os.kill(pid, signal.SIGCONT)
+        t.equal([line.recv(1) for line in lines], [b"\x16"] * 61, "what each is answered")
+        t.check("refused" not in server.log(), server.log())
+
+
+@t.test(60)
 def the_process_with_the_key_outlives_a_lack_of_descriptors():
     hello = b"\x16\x03\x01\x00\x2d\x01\x00\x01\x00" + bytes(41)
     with encrypted() as server:

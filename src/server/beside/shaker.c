@@ -35,6 +35,7 @@ enum {
     CLIENT_FILES = 4,      /* descriptors that each may need */
     FINISH_MS = 90 * 1000, /* more than anybody waits in the door */
     CHUNK = 16 << 10,
+    ORDERS_BYTES = 4 << 10,    /* of orders on their way: a dozen */
     AUTHORITIES_MAX = 8 << 20, /* of a file: more than all that the web trusts */
 };
 #define SHAKE_NS (10 * TOW_TIME_S)
@@ -368,6 +369,7 @@ static int shaker_launch(struct tows_starter *starter, const struct tows_config 
     if (error < 0) {
         return error;
     }
+    setsockopt(control, SOL_SOCKET, SO_SNDBUF, &(int){ORDERS_BYTES}, sizeof(int));
     *ret_shaker = (struct tows_shaker){.starter = starter,
                                        .control = control,
                                        .number = number,
@@ -514,9 +516,10 @@ int tows_shaker_give(struct tows_shaker *shaker, const struct tows_config *confi
     if (error < 0) {
         struct tow_log_about about = {.peer = peer};
         close(plain[0]);
-        tow_log_about(TOW_AREA_SERVER, TOW_LOG_WARN, &about,
-                      "%s was refused: the process for TLS handshakes %s", peer,
-                      error == -EAGAIN ? "is busy" : "is not there");
+        if (error != -EAGAIN) {
+            tow_log_about(TOW_AREA_SERVER, TOW_LOG_WARN, &about,
+                          "%s was refused: the process for TLS handshakes is not there", peer);
+        }
         return error;
     }
     *ret_plain = plain[0];
@@ -559,21 +562,37 @@ int tows_shaker_grant(struct tows_worker_pool *pool, struct tows_worker *worker,
     return error;
 }
 
-void tows_shaker_meet(struct tows_shaker *shaker, const struct tows_config *config,
-                      struct tows_worker_pool *pool, struct tows_pending_conn *conn)
+void tows_shaker_lead(struct tows_worker_pool *pool, struct tows_pending_conn *conn)
 {
-    int plain = -1;
-    if (conn->state == TOW_CONN_GRANTED) {
-        if (tows_worker_pool_arrive(pool, conn->grant_id, conn->fd, conn->kind, &conn->origin) <
-            0) {
-            struct tow_log_about about = {.peer = conn->peer};
-            tow_log_about(TOW_AREA_SERVER, TOW_LOG_WARN, &about,
-                          "%s was refused: its session is not here", conn->peer);
-        }
-        conn->state = TOW_CONN_GONE;
-    } else if (tows_shaker_give(shaker, config, conn->fd, conn->peer, &plain) == 0) {
-        tows_pending_conn_shakes(conn, plain);
-    } else {
-        conn->state = TOW_CONN_GONE;
+    if (tows_worker_pool_arrive(pool, conn->grant_id, conn->fd, conn->kind, &conn->origin) < 0) {
+        struct tow_log_about about = {.peer = conn->peer};
+        tow_log_about(TOW_AREA_SERVER, TOW_LOG_WARN, &about,
+                      "%s was refused: its session is not here", conn->peer);
     }
+    conn->state = TOW_CONN_GONE;
+}
+
+void tows_shaker_meet(struct tows_shaker *shaker, const struct tows_config *config,
+                      struct tows_door *door)
+{
+    struct tows_pending_conn *conn;
+    while ((conn = tows_door_next_shake(door)) != NULL) {
+        int plain = -1;
+        int error = tows_shaker_give(shaker, config, conn->fd, conn->peer, &plain);
+        if (error == -EAGAIN) {
+            return;
+        }
+        tows_door_shook(door, conn);
+        if (error == 0) {
+            tows_pending_conn_shakes(conn, plain);
+        } else {
+            conn->state = TOW_CONN_GONE;
+        }
+    }
+    shaker->full_ns = 0;
+}
+
+bool tows_shaker_is_full(const struct tows_shaker *shaker)
+{
+    return shaker->full_ns != 0;
 }

@@ -9,11 +9,13 @@
 #ifndef TOW_SERVER_BESIDE_SHAKER_H
 #define TOW_SERVER_BESIDE_SHAKER_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <sys/types.h>
 
 #include "server/config/config.h"
+#include "server/door/door.h"
 #include "server/door/pending_conn.h"
 #include "server/pool/worker_pool.h"
 #include "transport/tls_cert.h"
@@ -54,9 +56,14 @@ int tows_shaker_begin(struct tows_shaker *shaker, const struct tows_config *conf
                       struct tow_listener *const *listeners, unsigned count, bool first, char *why,
                       size_t why_size);
 
-/* A handshake (SHAKE, GRANTED) goes to the session whose grant it names, else to the process. */
+/* A handshake that names a grant (GRANTED) goes to that session. */
+void tows_shaker_lead(struct tows_worker_pool *pool, struct tows_pending_conn *conn);
+/* Those that wait in the door (SHAKE) go to the process, as many as it takes now: few are on their
+ * way to it, so that a peer who has many keeps nobody else's waiting behind them. */
 void tows_shaker_meet(struct tows_shaker *shaker, const struct tows_config *config,
-                      struct tows_worker_pool *pool, struct tows_pending_conn *conn);
+                      struct tows_door *door);
+/* Some wait, and it takes none now: its socket is to be polled for room. */
+bool tows_shaker_is_full(const struct tows_shaker *shaker);
 
 /* Gives a program of TLS a worker: a grant, with which the worker's own lines are to be made. */
 int tows_shaker_grant(struct tows_worker_pool *pool, struct tows_worker *worker,
@@ -65,7 +72,7 @@ int tows_shaker_grant(struct tows_worker_pool *pool, struct tows_worker *worker,
 /* Has it shake hands with the client at `fd`, which stays the caller's. `ret_plain` is the
  * listener's end: first a tows_shaken when that is done, then what the client says. It ends if
  * the handshake fails, and the log says why. A process that has ended, or that takes nothing for
- * long, is replaced; nobody waits for the new one. */
+ * long, is replaced; nobody waits for the new one. -EAGAIN: it has to do first. */
 int tows_shaker_give(struct tows_shaker *shaker, const struct tows_config *config, int fd,
                      const char *peer, int *ret_plain);
 

@@ -79,6 +79,7 @@ static int door_rank(const struct tows_pending_conn *conn)
     case TOW_CONN_DENIED:
         return RANK_ANSWERED;
     case TOW_CONN_STRANGER:
+    case TOW_CONN_SHAKE:
     case TOW_CONN_SHAKING:
     case TOW_CONN_LOGIN:
         return RANK_STRANGER;
@@ -198,6 +199,23 @@ int tows_door_rename(struct tows_door *door, struct tows_pending_conn *conn,
         forget_caller(door, before);
     }
     return 0;
+}
+
+struct tows_pending_conn *tows_door_next_shake(struct tows_door *door)
+{
+    struct tows_pending_conn *next = NULL;
+    for (struct tows_pending_conn *conn = door->conns; conn != NULL; conn = conn->next) {
+        if (conn->state == TOW_CONN_SHAKE &&
+            (next == NULL || conn->caller->shook < next->caller->shook)) {
+            next = conn;
+        }
+    }
+    return next;
+}
+
+void tows_door_shook(struct tows_door *door, struct tows_pending_conn *conn)
+{
+    conn->caller->shook = ++door->shakes;
 }
 
 void tows_door_sweep(struct tows_door *door)

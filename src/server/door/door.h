@@ -24,6 +24,7 @@ struct tows_caller {
     struct tows_claimant claims; /* the same, and its programs in line */
     unsigned round;              /* when these were counted */
     int64_t served_ns;           /* when a program of it last got a worker; 0: not since it came */
+    uint64_t shook;              /* when its last handshake was begun: see tows_door_next_shake */
     int64_t paced_ns; /* when its next connection is looked at, or would have been: see pace */
     bool hasty;       /* the log has a line about how often it comes */
     bool told;        /* the log has a line about its places */
@@ -34,6 +35,7 @@ struct tows_door {
     struct tows_pending_conn **end;  /* where the next is put */
     unsigned count;
     struct tows_caller *callers; /* owned */
+    uint64_t shakes;             /* handshakes that were begun */
 };
 
 void tows_door_init(struct tows_door *door);
@@ -57,6 +59,12 @@ int tows_door_rename(struct tows_door *door, struct tows_pending_conn *conn,
 
 /* Closes the connection that matters least; false if there is none but programs that wait. */
 bool tows_door_make_room(struct tows_door *door);
+
+/* Whose handshake is to begin: the oldest one's of the peer whose last one began before all
+ * others'. NULL: nobody waits for that. */
+struct tows_pending_conn *tows_door_next_shake(struct tows_door *door);
+/* It has begun, or cannot. */
+void tows_door_shook(struct tows_door *door, struct tows_pending_conn *conn);
 
 /* Frees the connections that are gone. */
 void tows_door_sweep(struct tows_door *door);

@@ -86,6 +86,7 @@ short tows_pending_conn_events(const struct tows_pending_conn *conn)
         return POLLOUT;
     case TOW_CONN_LEAVING:
         return POLLIN;
+    case TOW_CONN_SHAKE:
     case TOW_CONN_PROGRAM:
         return POLLRDHUP;
     default:
@@ -711,7 +712,9 @@ void tows_pending_conn_step(struct tows_pending_conn *conn, short events)
         }
     } else if (conn->state == TOW_CONN_SHAKING && events != 0) {
         look_at_shaken(conn);
-    } else if ((conn->state == TOW_CONN_PROGRAM || conn->state == TOW_CONN_ASKED) && events != 0) {
+    } else if ((conn->state == TOW_CONN_PROGRAM || conn->state == TOW_CONN_ASKED ||
+                conn->state == TOW_CONN_SHAKE) &&
+               events != 0) {
         conn->state = TOW_CONN_GONE;
     } else if (conn->state == TOW_CONN_DENIED && events != 0) {
         conn->state = TOW_CONN_GONE; /* nobody is there for the answer */
@@ -731,6 +734,10 @@ void tows_pending_conn_step(struct tows_pending_conn *conn, short events)
         if (tows_pending_conn_reads(conn)) {
             conn_complain(conn, "%s said nothing that can be understood for %d s: closed",
                           conn->peer, (int)(STRANGER_NS / TOW_TIME_S));
+        }
+        if (conn->state == TOW_CONN_SHAKE) {
+            conn_complain(conn, "%s was refused: the process for TLS handshakes is busy",
+                          conn->peer);
         }
         if (conn->state == TOW_CONN_PROGRAM) {
             tows_pending_conn_refuse(

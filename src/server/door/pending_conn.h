@@ -17,7 +17,7 @@
 
 enum tows_pending_conn_state {
     TOW_CONN_STRANGER, /* has not said yet what it wants */
-    TOW_CONN_SHAKE,    /* wants to shake hands: the server has another process do it */
+    TOW_CONN_SHAKE,    /* wants to shake hands: waits until another process takes it */
     TOW_CONN_SHAKING,  /* that does; `fd` leads there */
     TOW_CONN_SHOWN,    /* has shaken hands and shown a certificate: the server looks at it */
     TOW_CONN_GRANTED,  /* names a grant: the server hands it over, or it goes */

@@ -99,10 +99,11 @@ static void listener_answer(struct tows_server *server)
             conn->state = TOW_CONN_GONE;
         } else if (conn->state == TOW_CONN_PROOF) {
             tows_resume_take(&server->login, pool, conn, server->owner);
-        } else if (conn->state == TOW_CONN_SHAKE || conn->state == TOW_CONN_GRANTED) {
-            tows_shaker_meet(&server->shaker, &server->config, pool, conn);
+        } else if (conn->state == TOW_CONN_GRANTED) {
+            tows_shaker_lead(pool, conn);
         }
     }
+    tows_shaker_meet(&server->shaker, &server->config, &server->door);
 }
 
 /* ---- news from workers ---- */
@@ -263,7 +264,8 @@ static unsigned fill_polls(struct tows_server *server, int *ret_timeout_ms)
     count = add_poll(server, count, tows_gauge_fd(&server->gauge), POLLIN,
                      (struct tows_server_source){0});
     /* Before the connections: what it has comes before what it says of them. */
-    count = add_poll(server, count, tows_shaker_fd(&server->shaker), POLLIN,
+    short shaker_events = tows_shaker_is_full(&server->shaker) ? POLLIN | POLLOUT : POLLIN;
+    count = add_poll(server, count, tows_shaker_fd(&server->shaker), shaker_events,
                      (struct tows_server_source){.shaker = true});
     count = add_poll(server, count, tows_web_host_fd(&server->web), POLLIN,
                      (struct tows_server_source){.web = true});
