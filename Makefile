@@ -74,12 +74,14 @@ $(BUILD)/build.ninja:
 	@$(MAKE) --no-print-directory tools
 	@meson setup $(BUILD) $(SETUP)
 
+# Reports tell functions and lines. More than that (-g) takes a compiler a fifth longer.
+SANITIZED = -Doptimization=1 -Dc_args=-g1
 asan: $(BUILD)/build.ninja
-	@[ -f $(BUILD)-asan/build.ninja ] || meson setup $(BUILD)-asan $(SETUP) -Doptimization=1 -Db_sanitize=address,undefined -Db_lundef=false
+	@[ -f $(BUILD)-asan/build.ninja ] || meson setup $(BUILD)-asan $(SETUP) $(SANITIZED) -Db_sanitize=address,undefined -Db_lundef=false
 	@$(NINJA) -C $(BUILD)-asan
 
 tsan: $(BUILD)/build.ninja
-	@[ -f $(BUILD)-tsan/build.ninja ] || meson setup $(BUILD)-tsan $(SETUP) -Doptimization=1 -Db_sanitize=thread -Db_lundef=false
+	@[ -f $(BUILD)-tsan/build.ninja ] || meson setup $(BUILD)-tsan $(SETUP) $(SANITIZED) -Db_sanitize=thread -Db_lundef=false
 	@$(NINJA) -C $(BUILD)-tsan
 
 # A picture, computed through client and server on the software GPU: no GPU and no CUDA toolkit needed. Builds only what it needs.

@@ -78,7 +78,7 @@ def what_is_drawn_moves_with_the_commit_and_nothing_is_in_the_long_run():
     text = makefile("echo 1 passed, 0 failed", "echo drawn $(DRAW) $(SEED); echo 1 passed, 0 failed")
     if not shutil.which("git"):
         raise t.Skip("there is no git (apt install git)")
-    with small_tree(text, **quiet, as_user="echo drawn $@; echo 1 passed, 0 failed") as base:
+    with small_tree(text, **quiet, as_user="echo drawn $@; echo commit $TOW_TESTS_COMMIT; echo 1 passed, 0 failed") as base:
         git = ["git", "-C", base, "-c", "user.name=t", "-c", "user.email=t@t"]
         for command in (["init", "-q"], ["add", "."], ["commit", "-qm", "t"]):
             t.equal(t.run([*git, *command]).returncode, 0, command[0])
@@ -86,6 +86,7 @@ def what_is_drawn_moves_with_the_commit_and_nothing_is_in_the_long_run():
         short = t.run([base / ".ci" / "run"]).stdout
         t.check("make check-moves" not in short, "what the long run alone has")
         drawn = re.findall(r"^drawn (?:DRAW=)?(\d+) (?:SEED=)?(\w+)$", short, re.M)
+        t.equal(set(re.findall(r"^commit (\w+)$", short, re.M)), {seed}, "the commit that tests draw by")
         t.check(len(drawn) == 2 and all(int(one) > 1 and got == seed for one, got in drawn), f"{drawn}, seed {seed}")
         if os.geteuid() == 0:  # another user's checkout
             for path in (base, *base.rglob("*")):
@@ -262,7 +263,7 @@ def runner(suite="towline:unit", module=MODULE):
 
         def run(*flags, **more):
             return t.run([sys.executable, base / "tests" / "run", "--build", base / "build", *flags], env=dict(
-                os.environ, **{"TOWLINE_BUILD": str(t.BUILD), "HANG": "1", "TOW_TESTS_AGAIN": "0", **more}))
+                os.environ, **{"TOWLINE_BUILD": str(t.BUILD), "HANG": "1", "TOW_TESTS_AGAIN": "0", "TOW_TESTS_COMMIT": "", **more}))
 
         run.base = base
         yield run
@@ -369,6 +370,16 @@ def the_runner_draws_by_a_seed():
 
 
 @t.test()
+def what_modules_draw_is_the_same_for_a_commit_and_moves_with_it():
+    def examples(**env):
+        listed = t.run([sys.executable, t.ROOT / "tests" / "system" / "test_examples.py", "--list"], env=dict(os.environ, **env))
+        return listed.stdout if listed.returncode == 0 else listed.stderr
+    first, again, other = (examples(TOW_TESTS_COMMIT=commit) for commit in ("0123456789ab", "0123456789ab", "fedcba987654"))
+    t.equal(first, again, "what the same commit draws")
+    t.check(t.LONG or first != other, f"whatever the commit, the same: {first}")
+
+
+@t.test()
 def what_is_the_same_for_all_users_is_drawn_in_the_plain_tree_alone():
     for tree, wanted in (("plain", True), ("asan", False)):
         done = subprocess.run([sys.executable, t.ROOT / "tests" / "system" / "test_rogue.py", "--list"], capture_output=True, text=True,
@@ -424,21 +435,22 @@ def a_tree_without_unit_tests_fails_where_cmocka_is():
 
 @t.test()
 def the_tests_run_as_an_ordinary_user():
-    text = "check:\n\t@id -u; id -G; echo $$HOME; echo $$TMPDIR; pwd; touch made; ls -A; echo 5 passed, 0 failed\n"
+    text = "check:\n\t@echo $$TOW_TESTS_COMMIT; id -u; id -G; echo $$HOME; echo $$TMPDIR; pwd; touch made; ls -A; echo 5 passed, 0 failed\n"
     with small_tree(text) as base:
         (base / "build").mkdir()
         (base / "build-asan").mkdir()
         (base / "secret").write_text("")
         (base / "secret").chmod(0o600)
         base.chmod(0o700)
-        done = t.run([base / ".ci" / "as-user"], env=dict(os.environ, TOWLINE_SERVER="nowhere"))
+        done = t.run([base / ".ci" / "as-user"], env=dict(os.environ, TOWLINE_SERVER="nowhere", TOW_TESTS_COMMIT="abc0123"))
         t.equal(done.returncode, 0, f"the exit code ({done.stdout}{done.stderr})")
         if os.geteuid() != 0:
             t.equal(done.stdout.splitlines()[-2:], ["1 skipped", "0 passed, 0 failed"], "what it says to an ordinary user")
             return
         if "not run: " in done.stdout:
             raise t.Skip(done.stdout.splitlines()[0].removeprefix("not run: "))
-        uid, gids, home, temporary, folder, *files, last = done.stdout.splitlines()
+        commit, uid, gids, home, temporary, folder, *files, last = done.stdout.splitlines()
+        t.equal(commit, "abc0123", "the commit, by which the copy's tests draw, too")
         t.equal(last, "5 passed, 0 failed", "the last line")
         t.check(uid != "0" and "0" not in gids.split(), f"user {uid}, groups {gids}")
         t.equal(sorted(files), [".ci", "Makefile", "made", "secret"], "what the user's tree has")

@@ -362,8 +362,9 @@ def conform(kind, every, names):
 for _kind in t.drawn(KINDS, 1):
     @t.test(300, matrix="suspend", name=f"conformance_cases_{_kind}")
     def cases(kind=_kind):
-        """The distance is drawn."""
-        conform(kind, 2 + t.commit_seed() % 7, ("all",) if kind == "unix" and t.WHOLE else test_conform.QUICK)
+        """The distance is drawn, and half of the families."""
+        families = t.drawn(test_conform.QUICK, 2, "suspended")
+        conform(kind, 2 + t.commit_seed() % 7, ("all",) if kind == "unix" and t.WHOLE else families)
 
 
 @t.test(60)

@@ -320,9 +320,9 @@ print(sum(times))
 
 @t.test(120, trees=("plain", "asan", "tsan"))
 def no_call_of_any_thread_is_lost():
-    """More than a ring has room for, and threads that begin and end."""
+    """Five times what a ring has room for, and threads that begin and end."""
     program = t.build_c(t.ROOT / "tests" / "system" / "helpers" / "timed.c", ["-lcuda"], "timed")
-    count = 20000 if t.TREE == "plain" else 5000
+    count = 20000 if t.LONG else 5000
     with t.Server() as server, tempfile.TemporaryDirectory(prefix="tow") as folder:
         for kind in t.ways(("unix", "shm", "tcp"), "timeline threads"):
             path = pathlib.Path(folder) / "timeline"
