@@ -356,6 +356,26 @@ static void whoever_is_alone_starts_whatever_it_wants(void **state)
     assert_runs(two);
 }
 
+/* Where memory is swapped each may have what is beside contexts: its own, and those that wait. */
+static void where_memory_is_swapped_nobody_has_more_than_fits(void **state)
+{
+    (void)state;
+    begin("overcommit = swap\nidle-workers = 2\ngpu-memory = 4G\n[class big]\ngpu-memory = 100G\n");
+    by.card = 16 * GIB;
+    by.context = GIB;
+    int one = comes_plainly(0, ""), two = comes_plainly(1, "big");
+    decide();
+    assert_runs(one);
+    assert_runs(two);
+    assert_true(programs[one].claim.left == 0);
+    assert_true(programs[two].claim.left == 12 * GIB);
+    by.card = 2 * GIB; /* too small for anything: nothing is promised */
+    int three = comes_plainly(2, "big");
+    decide();
+    assert_runs(three);
+    assert_true(programs[three].claim.left == 0);
+}
+
 /* ---- exclusive ---- */
 
 static void the_gpu_alone_is_waited_for_and_kept(void **state)
@@ -663,6 +683,7 @@ int main(void)
         cmocka_unit_test(promised_memory_is_kept),
         cmocka_unit_test(without_a_quota_it_gets_what_is_left),
         cmocka_unit_test(whoever_is_alone_starts_whatever_it_wants),
+        cmocka_unit_test(where_memory_is_swapped_nobody_has_more_than_fits),
         cmocka_unit_test(the_gpu_alone_is_waited_for_and_kept),
         cmocka_unit_test(nobody_has_it_alone_who_may_not),
         cmocka_unit_test(what_a_suspended_one_was_promised_is_free),

@@ -154,6 +154,21 @@ static void what_pools_hold_adds_up_until_they_are_asked(void **state)
     assert_true(reserve(0, LARGE / 2));
 }
 
+static void what_pools_may_hold_needs_room(void **state)
+{
+    (void)state;
+    ledger.quota = QUOTA;
+    assert_true(take(16, 0, QUOTA / 4, TOW_LEDGER_PLAIN));
+    assert_true(take(32, 0, QUOTA / 4, TOW_LEDGER_POOL));
+    assert_int_equal(tows_ledger_holds(&ledger, 0), QUOTA / 2);
+    tows_ledger_drop(&ledger, 32);
+    assert_int_equal(tows_ledger_holds(&ledger, 0), QUOTA / 2); /* it may have kept it */
+    struct tows_ledger_held held = {.bytes = {[TOW_LEDGER_POOL] = 1024}};
+    tows_ledger_learn(&ledger, 0, &held);
+    assert_int_equal(tows_ledger_holds(&ledger, 0), QUOTA / 4 + 1024);
+    assert_int_equal(tows_ledger_holds(&ledger, 1), 0);
+}
+
 static void more_of_ones_own_waits_for_nobody(void **state)
 {
     (void)state;
@@ -415,6 +430,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(pools_are_asked_before_others_are_refused, setup, teardown),
         cmocka_unit_test_setup_teardown(what_pools_hold_adds_up_until_they_are_asked, setup,
                                         teardown),
+        cmocka_unit_test_setup_teardown(what_pools_may_hold_needs_room, setup, teardown),
         cmocka_unit_test_setup_teardown(more_of_ones_own_waits_for_nobody, setup, teardown),
         cmocka_unit_test_setup_teardown(what_is_freed_wakes_who_waits, setup, teardown),
         cmocka_unit_test_setup_teardown(nobody_is_refused_for_what_nobody_gets, setup, teardown),
