@@ -11,7 +11,7 @@
 
 #include "api.h"
 
-enum { MUCH = 256 << 20, LARGE = 8 << 20, BLOCK = 64 << 10, VARIABLE = 6 << 20 };
+enum { MUCH = 256 << 20, LARGE = 8 << 20, BLOCK = 16 << 10, VARIABLE = 6 << 20 };
 
 static int *alloc(size_t size)
 {

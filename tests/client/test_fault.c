@@ -20,7 +20,7 @@
 #include "transport/transport.h"
 #include "wire/control.h"
 
-enum { SIZE = 4 << 20 };
+enum { SIZE = 8 << 20, RUN = TOW_FETCH_MAX / TOW_FAULT_BLOCK };
 
 static struct towc_link server;
 static struct tow_line *worker; /* the other end of its side line */
@@ -195,8 +195,8 @@ static void what_was_on_its_way_is_not_taken_after_a_synchronisation(void **stat
     assert_int_equal(seen_by(thread), 2);
 }
 
-/* What a thread sees in a block that is fetched. */
-static void fetched_as(unsigned block, uint8_t byte)
+/* What a thread sees in a block that is fetched. Returns how many come. */
+static unsigned fetched_as(unsigned block, uint8_t byte)
 {
     pthread_t thread;
     pthread_create(&thread, NULL, look, memory + (size_t)block * TOW_FAULT_BLOCK);
@@ -204,6 +204,7 @@ static void fetched_as(unsigned block, uint8_t byte)
     assert_int_equal(fetch.address, (uintptr_t)memory + (size_t)block * TOW_FAULT_BLOCK);
     answer(&fetch, byte, 0);
     assert_int_equal(seen_by(thread), byte);
+    return (unsigned)(fetch.size / TOW_FAULT_BLOCK);
 }
 
 static void what_changed_goes_out_and_stays_until_a_synchronisation(void **state)
@@ -243,8 +244,7 @@ static void what_was_only_read_is_not_compared(void **state)
         return;
     }
     push(false);
-    for (unsigned at = 0, n = 2; at < 62; at += n, n *= 2) {
-        fetched_as(at, 5);
+    for (unsigned at = 0; at < RUN; at += fetched_as(at, 5)) {
     }
     uint64_t before = compared();
     sent = 0;
@@ -273,21 +273,20 @@ static void settle(void)
     towc_link_synchronised(&server, 3, given);
 }
 
-/* Fetches 62 blocks, writes a byte of each, and returns how many pieces go out. */
+/* Fetches blocks, writes a byte of each, and returns how many pieces go out. */
 static unsigned written_in_a_row(bool idle)
 {
     push(false);
     if (idle) {
         settle();
     }
-    for (unsigned at = 0, n = 2; at < 62; at += n, n *= 2) {
-        fetched_as(at, 5);
+    for (unsigned at = 0; at < RUN; at += fetched_as(at, 5)) {
     }
     if (idle) { /* those behind them come, too */
         struct tow_fetch fetch = asked();
         answer(&fetch, 5, 0);
     }
-    for (unsigned at = 0; at < 62; at++) {
+    for (unsigned at = 0; at < RUN; at++) {
         memory[at * TOW_FAULT_BLOCK + 3] = 6;
     }
     sent = 0;
@@ -299,16 +298,16 @@ static unsigned written_in_a_row(bool idle)
 static void what_is_written_as_a_whole_goes_as_a_whole(void **state)
 {
     (void)state;
-    unsigned whole = 32 * TOW_FAULT_BLOCK / sizeof piece;
+    unsigned least = (2 << 20) / sizeof piece, all = TOW_FETCH_MAX / sizeof piece;
     unsigned pieces = written_in_a_row(true);
-    assert_in_range(pieces, touches ? 1 : whole, touches ? 8 : whole * 5 / 4);
+    assert_in_range(pieces, touches ? 1 : least, touches ? 16 : all);
     push(true);
 }
 
 static void bytes_beside_those_that_work_may_write_do_not_go(void **state)
 {
     (void)state;
-    assert_in_range(written_in_a_row(false), 1, 8);
+    assert_in_range(written_in_a_row(false), 1, 16);
     push(true);
 }
 
@@ -338,7 +337,7 @@ static void what_follows_comes_untouched(void **state)
     uint64_t at = 0;
     push(false);
     settle();
-    for (int i = 0; i < 5; i++) { /* 2, 4, 8, 16 and 32 blocks */
+    for (int i = 0; i < 4; i++) { /* 4, 16, 64 blocks, and to the end of the first 4 MiB */
         pthread_t thread;
         pthread_create(&thread, NULL, look, memory + at);
         struct tow_fetch fetch = asked();
@@ -346,10 +345,10 @@ static void what_follows_comes_untouched(void **state)
         assert_int_equal(seen_by(thread), 1);
         at += fetch.size;
     }
-    assert_int_equal(at, 62 * TOW_FAULT_BLOCK);
+    assert_int_equal(at, TOW_FETCH_MAX);
     struct tow_fetch fetch = asked();
     assert_int_equal(fetch.address, (uint64_t)(uintptr_t)memory + at);
-    assert_int_equal(fetch.size, 2 * TOW_FAULT_BLOCK);
+    assert_int_equal(fetch.size, TOW_FETCH_MAX);
     answer(&fetch, 2, 0);
     assert_int_equal(memory[at], 2); /* nobody is asked again */
     assert_int_equal(memory[SIZE - 1], 2);
@@ -366,7 +365,7 @@ static void what_came_untouched_is_old_after_work(void **state)
     pthread_t thread;
     push(false);
     settle();
-    for (int i = 0; i < 5; i++) {
+    for (int i = 0; i < 4; i++) {
         pthread_create(&thread, NULL, look, memory + at);
         struct tow_fetch fetch = asked();
         answer(&fetch, 1, 0);

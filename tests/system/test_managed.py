@@ -37,10 +37,10 @@ def run(kind, what, env=None):
 
 
 def little(kind, what="little"):
-    """200 times a word is written on both sides, in 256 MiB: a block of 64 KiB comes each time, some bytes go."""
+    """200 times a word is written on both sides, in 256 MiB: a block of 16 KiB comes each time, some bytes go."""
     t.must_watch()
     took, counts = run(kind, [what])
-    t.check(200 * (64 << 10) <= counts["bytes_in"] < 230 * (64 << 10), f"{counts['bytes_in']} bytes came")
+    t.check(200 * (16 << 10) <= counts["bytes_in"] < 230 * (16 << 10), f"{counts['bytes_in']} bytes came")
     t.check(counts["bytes_out"] < 400_000, f"{counts['bytes_out']} bytes went")
     t.check(took < 4000 * t.SLOW, f"200 launches and synchronisations took {took} ms")
 

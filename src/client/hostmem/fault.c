@@ -28,12 +28,15 @@
 #endif
 
 enum {
-    BLOCK = TOW_FAULT_BLOCK,
-    RUN = TOW_FETCH_MAX / BLOCK, /* blocks that come or leave together at most */
-    AHEAD = 32,                  /* behind so many blocks what follows is fetched untouched */
-    STAYING = 4,                 /* runs of so many blocks are compared once before they leave */
-    BATCH = 64,                  /* runs whose changes go out together at most */
+    RUN = TOW_FETCH_MAX, /* bytes that come or leave together at most */
+    AHEAD = 2 << 20,     /* behind so many bytes what follows is fetched untouched */
+    STAYING = 256 << 10, /* runs of so many bytes stay when they were compared */
+    FASTER = 4,          /* who walks gets so many times as much each time */
+    BATCH = 64,          /* runs whose changes go out together at most */
 };
+
+/* Process-wide: bytes of a block. Some systems have larger pages. */
+static size_t block_size = TOW_FAULT_BLOCK;
 
 enum state {
     ABSENT,
@@ -99,10 +102,10 @@ static struct {
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 static int uffd = -1;
 static bool protects;    /* it stops those who write, too */
-static uint8_t *scratch; /* RUN blocks of addresses: where blocks are moved to; the pusher's: */
+static uint8_t *scratch; /* RUN bytes of addresses: where blocks are moved to; the pusher's: */
 static size_t scratch_used;
-static uint8_t *fetched; /* RUN blocks: what came from the worker; the fault thread's */
-static uint8_t *zeros;   /* RUN blocks that are never written */
+static uint8_t *fetched; /* RUN bytes: what came from the worker; the fault thread's */
+static uint8_t *zeros;   /* RUN bytes that are never written */
 
 /* ---- getting ready ---- */
 
@@ -194,8 +197,7 @@ static void clear_scratch(void)
 
 static void *fault_map(int protection)
 {
-    void *at = mmap(NULL, (size_t)RUN * BLOCK, protection,
-                    MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    void *at = mmap(NULL, RUN, protection, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     return at != MAP_FAILED ? at : NULL;
 }
 
@@ -203,19 +205,19 @@ static void *fault_map(int protection)
 static bool try_out(int fd)
 {
     uint8_t *block = fault_map(PROT_READ | PROT_WRITE);
-    bool works = block != NULL && fault_register(fd, (uint64_t)(uintptr_t)block, BLOCK);
+    bool works = block != NULL && fault_register(fd, (uint64_t)(uintptr_t)block, block_size);
     if (works) {
         fetched[0] = 1;
         uint64_t at = (uint64_t)(uintptr_t)block;
-        works = fault_place(fd, at, fetched, BLOCK, protects) && block[0] == 1 &&
-                (!protects || fault_protect(fd, at, BLOCK, false)) &&
-                move_away(block, BLOCK) != NULL && scratch[0] == 1 &&
-                fault_place(fd, at, zeros, BLOCK, false) && block[0] == 0 &&
-                (!protects || fault_protect(fd, at, BLOCK, true));
+        works = fault_place(fd, at, fetched, block_size, protects) && block[0] == 1 &&
+                (!protects || fault_protect(fd, at, block_size, false)) &&
+                move_away(block, block_size) != NULL && scratch[0] == 1 &&
+                fault_place(fd, at, zeros, block_size, false) && block[0] == 0 &&
+                (!protects || fault_protect(fd, at, block_size, true));
         clear_scratch();
     }
     if (block != NULL) {
-        munmap(block, (size_t)RUN * BLOCK);
+        munmap(block, RUN);
     }
     return works;
 }
@@ -236,9 +238,11 @@ static void fault_begin(void)
 {
     const char *wish = getenv("TOWLINE_MANAGED");
     bool unwanted = wish != NULL && (strcmp(wish, "compare") == 0 || strcmp(wish, "track") == 0);
-    if (unwanted || BLOCK % sysconf(_SC_PAGESIZE) != 0) {
+    if (unwanted) {
         return;
     }
+    size_t page = (size_t)sysconf(_SC_PAGESIZE);
+    block_size = page > block_size ? page : block_size;
     pthread_t thread;
     int fd = open_protecting(wish);
     scratch = fault_map(PROT_NONE);
@@ -297,14 +301,14 @@ static struct range *find_again(uint64_t base, uint64_t serial)
 
 static size_t blocks_of(const struct range *r)
 {
-    return (r->size + BLOCK - 1) / BLOCK;
+    return (r->size + block_size - 1) / block_size;
 }
 
 /* How many bytes `n` blocks from `first` on have. */
 static size_t bytes_of(const struct range *r, size_t first, size_t n)
 {
-    size_t left = r->size - first * BLOCK;
-    return n * BLOCK < left ? n * BLOCK : left;
+    size_t left = r->size - first * block_size;
+    return n * block_size < left ? n * block_size : left;
 }
 
 /* With the lock held: a range comes to a list of its link, at the end, or leaves it. */
@@ -359,7 +363,7 @@ static bool is_blank(const struct range *r)
 bool towc_fault_add(struct towc_link *link, uint64_t base, uint64_t size)
 {
     struct range *r = calloc(1, sizeof *r);
-    uint8_t *states = calloc((size + BLOCK - 1) / BLOCK, 1);
+    uint8_t *states = calloc((size + block_size - 1) / block_size, 1);
     uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE);
     if (r == NULL || states == NULL || base % page != 0 || size % page != 0 ||
         !fault_register(uffd, base, size)) {
@@ -490,10 +494,10 @@ static bool fault_take(struct towc_link *link, uint8_t *into, size_t size)
  * program that walks through its memory gets more and more of it. */
 static size_t how_many(const struct range *r, struct walk *walk, size_t first, enum state state)
 {
-    size_t most = first != walk->expected ? 1 : walk->last < RUN ? walk->last * 2 : RUN;
-    size_t end = blocks_of(r), n = 1;
+    size_t run = RUN / block_size, more = first != walk->expected ? 1 : walk->last * FASTER;
+    size_t most = more < run ? more : run, end = blocks_of(r), n = 1;
     /* So that large runs begin where large pages do. */
-    size_t room = most == RUN ? RUN - first % RUN : most;
+    size_t room = most == run ? run - first % run : most;
     while (n < room && first + n < end && r->states[first + n] == state) {
         n++;
     }
@@ -510,17 +514,17 @@ static uint8_t *known_of(struct range *r, size_t first, size_t n)
                         MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
         r->known = at != MAP_FAILED ? at : NULL;
     }
-    if (r->known != NULL && n == RUN) {
-        madvise(r->known + first * BLOCK, bytes_of(r, first, n), MADV_HUGEPAGE);
+    if (r->known != NULL && n * block_size == RUN) {
+        madvise(r->known + first * block_size, bytes_of(r, first, n), MADV_HUGEPAGE);
     }
-    return r->known != NULL ? r->known + first * BLOCK : NULL;
+    return r->known != NULL ? r->known + first * block_size : NULL;
 }
 
 /* With the lock held: what the program does with blocks that it writes, and that are as the worker
  * has them. If that is all of them and nobody else writes, they need not be compared. */
 static enum state state_written(struct range *r, size_t first, size_t n, const uint8_t *bytes)
 {
-    bool alone = n >= AHEAD && !is_blank(r) && towc_link_idle(r->link).context != 0;
+    bool alone = n * block_size >= AHEAD && !is_blank(r) && towc_link_idle(r->link).context != 0;
     uint8_t *known = alone && protects ? NULL : known_of(r, first, n);
     if (known != NULL) {
         tow_diff_copy(known, bytes, bytes_of(r, first, n));
@@ -531,7 +535,7 @@ static enum state state_written(struct range *r, size_t first, size_t n, const u
 /* With the lock held. `bytes`: what the worker has there; NULL: zeros, which it may not have. */
 static void fault_arrive(struct range *r, size_t first, size_t n, const uint8_t *bytes, bool writes)
 {
-    size_t offset = first * BLOCK, size = bytes_of(r, first, n);
+    size_t offset = first * block_size, size = bytes_of(r, first, n);
     bool stops = bytes != NULL && protects && !writes;
     enum state state = stops ? CLEAN : bytes == NULL ? NEW : state_written(r, first, n, bytes);
     if (!fault_place(uffd, r->base + offset, bytes != NULL ? bytes : zeros, size, stops)) {
@@ -546,7 +550,7 @@ static void fault_arrive(struct range *r, size_t first, size_t n, const uint8_t 
 static void fault_written(struct range *r, size_t block)
 {
     size_t n = how_many(r, &r->written, block, CLEAN);
-    uint64_t at = r->base + block * BLOCK;
+    uint64_t at = r->base + block * block_size;
     enum state state = state_written(r, block, n, (const uint8_t *)(uintptr_t)at);
     memset(r->states + block, (int)state, n);
     part_take(r, RESTING, n);
@@ -610,7 +614,7 @@ static bool fault_bring(struct range *r, size_t block, struct coming *ret_come)
     ahead.link = NULL;
     struct coming come = coming_of(r, block);
     tow_mutex_unlock(&watched.lock);
-    bool known = fault_ask(come.link, come.base + come.first * BLOCK, come.size) &&
+    bool known = fault_ask(come.link, come.base + come.first * block_size, come.size) &&
                  fault_take(come.link, fetched, come.size);
     if (!known) {
         /* A program whose server is lost goes on with zeros; its calls say what happened. */
@@ -633,13 +637,13 @@ static bool fault_bring(struct range *r, size_t block, struct coming *ret_come)
 static bool ask_ahead(struct range *r, const struct coming *come)
 {
     size_t first = come->first + come->n;
-    if (come->n < AHEAD || first >= blocks_of(r) || r->states[first] != ABSENT ||
+    if (come->size < AHEAD || first >= blocks_of(r) || r->states[first] != ABSENT ||
         towc_link_idle(r->link).context == 0) {
         return false;
     }
     ahead = coming_of(r, first);
     tow_mutex_unlock(&watched.lock);
-    bool asked = fault_ask(ahead.link, ahead.base + ahead.first * BLOCK, ahead.size);
+    bool asked = fault_ask(ahead.link, ahead.base + ahead.first * block_size, ahead.size);
     tow_mutex_lock(&watched.lock);
     if (!asked) {
         ahead.link = NULL;
@@ -661,11 +665,11 @@ static void fault_serve(uint64_t address, bool writes)
     tow_mutex_lock(&watched.lock);
     for (;;) {
         struct range *r = fault_find(address);
-        while (r != NULL && r->states[(address - r->base) / BLOCK] == MOVING) {
+        while (r != NULL && r->states[(address - r->base) / block_size] == MOVING) {
             tow_mutex_wait(&watched.lock, &watched.moved);
             r = fault_find(address);
         }
-        size_t block = r != NULL ? (address - r->base) / BLOCK : 0;
+        size_t block = r != NULL ? (address - r->base) / block_size : 0;
         if (r != NULL && r->states[block] == CLEAN && writes) {
             fault_written(r, block);
         }
@@ -754,11 +758,11 @@ static bool next_run(const struct range *r, size_t from, bool stale, struct run 
     if (part->count == 0 || first >= part->high) {
         return false;
     }
-    size_t n = 1, room = ((size_t)RUN * BLOCK - scratch_used) / BLOCK;
+    size_t n = 1, room = (RUN - scratch_used) / block_size;
     while (n < room && first + n < part->high && r->states[first + n] == r->states[first]) {
         n++;
     }
-    bool moves = stale || n > STAYING || r->states[first] != FRESH;
+    bool moves = stale || n * block_size > STAYING || r->states[first] != FRESH;
     *ret_run =
         (struct run){.base = r->base, .serial = r->serial, .first = first, .n = n, .moves = moves};
     return true;
@@ -767,7 +771,7 @@ static bool next_run(const struct range *r, size_t from, bool stale, struct run 
 /* With the lock held: a run begins to be compared. Returns whether all of it goes out. */
 static bool begin_run(struct range *r, struct run *run)
 {
-    uint8_t *at = (uint8_t *)(uintptr_t)(r->base + run->first * BLOCK);
+    uint8_t *at = (uint8_t *)(uintptr_t)(r->base + run->first * block_size);
     size_t size = bytes_of(r, run->first, run->n);
     bool whole = r->states[run->first] == NEW;
     run->stops = !run->moves && protects && fault_protect(uffd, (uintptr_t)at, size, true);
@@ -794,7 +798,7 @@ static void end_run(const struct run *run)
     if (r == NULL) {
         return;
     }
-    size_t offset = run->first * BLOCK, size = bytes_of(r, run->first, run->n);
+    size_t offset = run->first * block_size, size = bytes_of(r, run->first, run->n);
     part_take(r, CHANGING, run->n);
     if (run->stops) {
         memset(r->states + run->first, CLEAN, run->n);
@@ -804,7 +808,7 @@ static void end_run(const struct run *run)
     if ((uint64_t)(uintptr_t)run->bytes == r->base + offset) {
         madvise((void *)(uintptr_t)run->bytes, size, MADV_DONTNEED);
     }
-    if (r->known != NULL && size > BLOCK) {
+    if (r->known != NULL && size > block_size) {
         madvise(r->known + offset, size, MADV_DONTNEED);
     }
     memset(r->states + run->first, ABSENT, run->n);
@@ -823,7 +827,7 @@ static void drop_resting(struct towc_faults *faults)
                 n = 1;
                 continue;
             }
-            madvise((void *)(uintptr_t)(r->base + first * BLOCK), bytes_of(r, first, n),
+            madvise((void *)(uintptr_t)(r->base + first * block_size), bytes_of(r, first, n),
                     MADV_DONTNEED);
             memset(r->states + first, ABSENT, n);
         }
@@ -860,9 +864,9 @@ static void fault_flush_moved(struct outgoing *out)
 static void push_run(struct range *r, struct run *run, struct outgoing *out)
 {
     bool whole = begin_run(r, run);
-    struct tow_diff diff = {.known = whole ? NULL : r->known + run->first * BLOCK,
+    struct tow_diff diff = {.known = whole ? NULL : r->known + run->first * block_size,
                             .now = run->bytes,
-                            .address = r->base + run->first * BLOCK,
+                            .address = r->base + run->first * block_size,
                             .size = bytes_of(r, run->first, run->n),
                             .whole = towc_link_still_idle(out->link, &out->idle),
                             .last = run->moves || run->stops};
@@ -877,7 +881,7 @@ static void push_run(struct range *r, struct run *run, struct outgoing *out)
     if (run->moves || run->stops) {
         out->moved[out->count++] = *run;
     }
-    if (out->count == BATCH || scratch_used > (size_t)(RUN - 1) * BLOCK) {
+    if (out->count == BATCH || scratch_used > RUN - block_size) {
         fault_flush_moved(out);
     }
 }
@@ -920,7 +924,7 @@ CUresult towc_fault_push(struct towc_link *link, enum towc_fault_why why, uint8_
     while (r != NULL && r->visited != number && out.status == CUDA_SUCCESS) {
         uint64_t base = r->base, serial = r->serial;
         struct run run = {0};
-        towc_link_compared(link, r->parts[CHANGING].count * BLOCK);
+        towc_link_compared(link, r->parts[CHANGING].count * block_size);
         r->visited = number;
         fault_unlist(r, CHANGING);
         fault_list(r, CHANGING);

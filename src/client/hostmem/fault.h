@@ -27,7 +27,7 @@
 #include "client/link/link.h"
 #include "client/session/modes.h"
 
-enum { TOW_FAULT_BLOCK = 64 << 10 };
+enum { TOW_FAULT_BLOCK = 16 << 10 }; /* or a page, where that is more */
 
 /* A descriptor that watches memory, for system calls as well; -1 if that is not permitted. */
 int towc_fault_open(uint64_t features);
