@@ -9,11 +9,13 @@ import os
 import pathlib
 import random
 import re
+import select
 import signal
 import socket
 import struct
 import subprocess
 import sys
+import threading
 import time
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "lib"))
@@ -278,6 +280,71 @@ def a_killed_program_is_not_waited_for():
                 program.kill()
                 seconds = t.wait_until(lambda: not server.status()["sessions"], 2.5, f"the session of hold {mode} has ended")
                 print(f"hold {mode} over {kind}: {seconds:.2f} s")
+
+
+class Ending:
+    """A way to a server of tls:// that is as a program which is killed while its leash is begun: what it had said by then arrives with
+    the end of both connections, whose kinds differ, before the worker looks again. Use with `with`."""
+
+    def __init__(self, server):
+        self.server, self.granted, self.done = server, [], threading.Event()
+        self.port = int(server.address("tls").rsplit(":", 1)[1])
+        self.listener = socket.create_server(("127.0.0.1", 0))
+        self.address = f"tls://127.0.0.1:{self.listener.getsockname()[1]}"
+
+    def __enter__(self):
+        threading.Thread(target=self.accept, daemon=True).start()
+        return self
+
+    def __exit__(self, *_):
+        self.listener.close()
+
+    def accept(self):
+        with contextlib.suppress(OSError):
+            while not self.done.is_set():
+                threading.Thread(target=self.carry, args=(self.listener.accept()[0],), daemon=True).start()
+
+    def carry(self, client):
+        first = client.recv(65536)
+        ends = (client, socket.create_connection(("127.0.0.1", self.port)))
+        ends[1].sendall(first)
+        if cutter.names_grant(first):
+            self.granted.append(ends)
+        leash = len(self.granted) == 2 and ends is self.granted[1]
+        with contextlib.suppress(OSError):
+            while True:
+                for end in select.select(ends, [], [])[0]:
+                    if leash and end is client:
+                        self.end(client)
+                        return
+                    data = end.recv(65536)
+                    if not data:
+                        return
+                    ends[end is client].sendall(data)
+
+    def end(self, client):
+        worker = self.server.status()["sessions"][0]["worker_pid"]
+        os.kill(worker, signal.SIGSTOP)
+        client.settimeout(0.3)
+        with contextlib.suppress(TimeoutError):
+            while True:
+                self.granted[1][1].sendall(client.recv(65536))
+        self.listener.shutdown(socket.SHUT_RDWR)
+        self.granted[1][1].setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        self.granted[1][1].close()
+        self.granted[0][1].shutdown(socket.SHUT_RDWR)
+        os.kill(worker, signal.SIGCONT)
+        self.done.set()
+
+
+@t.test(60)
+def a_program_that_is_killed_while_its_leash_begins_is_not_waited_for():
+    t.need_tls()
+    with t.TlsServer() as server, Ending(server) as way:
+        with running(way.address, 1000, TOWLINE_LANES="0", **trusting(server, way)):
+            t.check(way.done.wait(20 * t.SLOW), "its second connection was begun")
+            # 0.5 s; 5 s where the end of the handshake was not heard. One that is waited for has 60.
+            t.wait_until(lambda: not server.status()["sessions"], 1.2, "the session has ended")
 
 
 # ---- strangers ----

@@ -3,6 +3,8 @@
 #include "server/worker/leash.h"
 
 #include <errno.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <poll.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
@@ -144,11 +146,23 @@ static void connection_ended(void)
     }
 }
 
-static void leash_ended(void)
+/* By RST. A program that is killed as soon as it has asked for the leash sends that before the
+ * answer: then the answer was told of it, and the socket is only closed. */
+static bool was_reset(int fd)
 {
     int why = 0;
-    socklen_t size = sizeof why;
-    if (getsockopt(watch.leash, SOL_SOCKET, SO_ERROR, &why, &size) == 0 && why == ECONNRESET) {
+    struct tcp_info info;
+    socklen_t size = sizeof why, info_size = sizeof info;
+    if (getsockopt(fd, SOL_SOCKET, SO_ERROR, &why, &size) != 0 || why != 0) {
+        return why == ECONNRESET;
+    }
+    return getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &info_size) == 0 &&
+           info.tcpi_state == TCP_CLOSE;
+}
+
+static void leash_ended(void)
+{
+    if (was_reset(watch.leash)) {
         watch.dead_ns = boot_now_ns();
     }
     close(watch.leash);
