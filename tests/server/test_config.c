@@ -171,7 +171,8 @@ static void worker_gets_the_same_settings(void **state)
     char why[512] = "", text[4096];
     char *args[TOW_CONFIG_ARGS_MAX + 2] = {(char *)"towlined", (char *)"--worker"};
     assert_int_equal(LOAD(&config, why, "--device=/x y.so", "--soft-capability=9.0",
-                          "--soft-memory=3G", "--code-cache=0", "--soft-threads=3"),
+                          "--soft-memory=3G", "--code-cache=0", "--soft-threads=3",
+                          "--scheduler=mps"),
                      TOW_CONFIG_GO);
     int count = tows_config_worker_args(&config, text, sizeof text, args + 2);
     assert_true(count > 0);
@@ -182,6 +183,7 @@ static void worker_gets_the_same_settings(void **state)
     assert_true(worker.soft_memory == config.soft_memory);
     assert_int_equal(worker.soft_threads, 3);
     assert_int_equal(worker.code_cache, 0);
+    assert_int_equal(worker.scheduler, TOW_CONFIG_MPS);
     assert_int_equal(tows_config_worker_args(&config, text, 20, args), -E2BIG);
 }
 

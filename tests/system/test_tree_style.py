@@ -53,6 +53,7 @@ NAPS = {
     "src/server/copy/download.c": (1, "an event of the GPU's"),
     "src/server/copy/upload.c": (2, "an event of the GPU's"),
     "src/server/pool/worker_pool.c": (1, "workers' processes, with a limit"),
+    "src/server/beside/mps.c": (2, "NVIDIA's daemon, which begins and ends without a word"),
     "src/server/beside/gauge.c": (1, "time: questions keep their distance"),
     "src/server/listener/listener.c": (2, "descriptors and memory that others have"),
     "src/server/web/site.c": (1, "time: the history's"),

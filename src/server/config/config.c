@@ -124,15 +124,19 @@ static const struct option_entry entries[] = {
      "0: it is refused at once)."},
     {"lease", 0, KIND_TIME, 0, AT(lease), 31536000, "TIME",
      "After which a session ends as soon as somebody waits for what it has (0: it does not)."},
-    {"scheduler", 0, KIND_WORD, 0, AT(scheduler), 0, "none|time",
+    {"scheduler", 0, KIND_WORD, FOR_WORKER, AT(scheduler), 0, "none|time|mps",
      "none: programs compute at the same time, as the GPU does it. time: they take turns, by\n"
-     "share, priority and compute (none)."},
+     "share, priority and compute. mps: their kernels run beside each other, by NVIDIA's MPS\n"
+     "(none)."},
+    {"mps-shared", 0, KIND_WORD, 0, AT(mps_shared), 0, "no|yes",
+     "yes: with scheduler = mps all programs may share one user, and a fault of one end all (no)."},
     {"share", 0, KIND_WEIGHT, 0, AT(share), 1000, "N",
      "With scheduler = time: how much of the GPU's time a program gets while others compute, too:\n"
      "twice as much as one with half of that (100)."},
     {"compute", 0, KIND_COUNT, 0, AT(compute), 100, "PERCENT",
-     "With scheduler = time: of a GPU's time a program gets no more, even if nobody else wants it\n"
-     "(0: all of it)."},
+     "With scheduler = time: of a GPU's time a program gets no more, even if nobody else wants "
+     "it;\n"
+     "with mps: of a GPU's processors (0: all of it)."},
     {"overcommit", 0, KIND_WORD, 0, AT(overcommit), 0, "no|yes|swap",
      "no: programs wait in line until the GPUs have all memory that they may have, and those\n"
      "without a quota get what is left. swap: where there is not enough, the memory of idle\n"
@@ -859,6 +863,14 @@ int tows_config_worker_args(const struct tows_config *config, char *ret_text, si
             n = snprintf(ret_text + used, size - used,
                          range.count != 0 ? "--%s=%llu:%llu" : "--%s=0", entry->name,
                          (unsigned long long)range.first, (unsigned long long)range.count);
+        } else if (entry->kind == KIND_WORD) {
+            memcpy(&number, at, sizeof number);
+            const char *word = entry->value;
+            for (; number > 0; number--) {
+                word += strcspn(word, "|") + 1;
+            }
+            n = snprintf(ret_text + used, size - used, "--%s=%.*s", entry->name,
+                         (int)strcspn(word, "|"), word);
         } else {
             memcpy(&number, at, sizeof number);
             if (entry->kind == KIND_CAPABILITY && number == 0) {

@@ -46,8 +46,9 @@ enum tows_config_exclusive { TOW_CONFIG_SHARED, TOW_CONFIG_MAY_EXCLUDE, TOW_CONF
 /* No more GPU memory is promised than there is; it is; and that of idle ones is put out. */
 enum tows_config_overcommit { TOW_CONFIG_FITS, TOW_CONFIG_PROMISES, TOW_CONFIG_SWAPS };
 
-/* Of `scheduler`: sessions compute at the same time, as the GPU does it; they take turns. */
-enum tows_config_scheduler { TOW_CONFIG_TOGETHER, TOW_CONFIG_TIME };
+/* Of `scheduler`: sessions compute at the same time, as the GPU does it; they take turns;
+ * their kernels run beside each other by NVIDIA's MPS. */
+enum tows_config_scheduler { TOW_CONFIG_TOGETHER, TOW_CONFIG_TIME, TOW_CONFIG_MPS };
 
 /* Numbers from `first` on; none: count is 0. */
 struct tows_config_range {
@@ -81,6 +82,7 @@ struct tows_config {
     uint64_t exclusive;       /* enum tows_config_exclusive */
     uint64_t wait;            /* seconds that a program may wait in line */
     uint64_t lease;        /* seconds after which a session gives way to those who wait; 0: none */
+    uint64_t mps_shared;   /* 1: with MPS all tenants share one user, and each other's faults */
     uint64_t scheduler;    /* enum tows_config_scheduler */
     uint64_t share;        /* weight of a session among those that take turns */
     uint64_t compute;      /* percent of a GPU's time that a session may have; 0: all */

@@ -12,11 +12,13 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "server/beside/mps.h"
 #include "server/beside/systemd.h"
 #include "server/daemon/split.h"
 #include "server/listener/listen.h"
 #include "server/listener/listener.h"
 #include "server/listener/login.h"
+#include "server/login/policy.h"
 #include "server/pool/fetch.h"
 #include "server/pool/usage.h"
 #include "server/walls/devices.h"
@@ -140,12 +142,20 @@ int tows_begin_main(const struct tows_config *config, int argc, char **argv)
     server.starts = cores > BEGIN_STARTS_MIN / 2 ? 2 * (unsigned)cores : BEGIN_STARTS_MIN;
     tows_door_init(&server.door);
     tows_devices_make(config);
+    error = tows_policy_check_mps(config, why, sizeof why);
+    error = error < 0 ? error : tows_mps_start(config, why, sizeof why);
+    if (error < 0) {
+        tow_log(TOW_AREA_SERVER, TOW_LOG_ERROR, "%s", why);
+        tows_listen_tell(&server.config, "failed", why);
+        return 1;
+    }
     if (config->walls != 0) {
         tows_walls_hide();
     }
     int code = 0;
     error = begin_server(&server, &code, why, sizeof why);
     if (error > 0) {
+        tows_mps_stop();
         return code;
     }
     if (error == 0) {
@@ -192,6 +202,7 @@ int tows_begin_main(const struct tows_config *config, int argc, char **argv)
     if (config->private_dir[0] != '\0') {
         rmdir(config->private_dir);
     }
+    tows_mps_stop();
     tows_login_fini(&server.login);
     tow_log_flush(true);
     free(server.polls);

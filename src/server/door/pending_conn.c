@@ -265,6 +265,13 @@ static void take_hello(struct tows_pending_conn *conn, const struct tow_hello *h
     conn->wish = hello->wish;
 }
 
+static bool is_percentage(const char *line)
+{
+    const size_t length = sizeof TOW_PENDING_CONN_PERCENT - 1;
+    return strncmp(line, TOW_PENDING_CONN_PERCENT, length) == 0 &&
+           strspn(line + length, "0123456789") == strlen(line + length);
+}
+
 bool tows_pending_conn_may_ask(const char *key)
 {
     char line[TOW_WORKER_KEY_MAX];
@@ -278,7 +285,7 @@ bool tows_pending_conn_may_ask(const char *key)
         int end = 0;
         bool slotted = sscanf(line, "slot=%2u%n", &slot, &end) == 1 && line[end] == '\0' &&
                        slot > 0 && slot < 16 && key[length + 1] == '\0';
-        if (!slotted && !variable_allowed(line)) {
+        if (!slotted && !is_percentage(line) && !variable_allowed(line)) {
             return false;
         }
         key += length + 1;

@@ -107,6 +107,9 @@ short tows_pending_conn_events(const struct tows_pending_conn *conn);
 void tows_pending_conn_step(struct tows_pending_conn *conn, short events);
 
 /* Whether a key (starter.h) is one that some client's hello leads to. */
+/* What the server itself adds to a key: how much of a GPU's processors a worker has, by NVIDIA's
+ * MPS. */
+#define TOW_PENDING_CONN_PERCENT "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE="
 bool tows_pending_conn_may_ask(const char *key);
 
 /* Whether it has closed its end by now: a worker would be started for nobody. */

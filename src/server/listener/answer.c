@@ -122,6 +122,8 @@ static int order_begin(struct tows_server *server, struct tows_pending_conn *con
         refuse_order(conn, "its worker has not answered this server yet; try again");
     } else if (tows_suspend_moves(worker)) {
         refuse_order(conn, "it is being suspended or resumed just now; try again");
+    } else if (out && server->config.scheduler == TOW_CONFIG_MPS) {
+        refuse_order(conn, "behind NVIDIA's MPS that cannot be done (scheduler = mps)");
     } else if (out && swapped) {
         tows_swap_keep(&server->pool, worker, by);
         answer_done(conn);

@@ -13,6 +13,22 @@
 #include "server/pool/usage.h"
 #include "wire/control.h"
 
+/* Who has a part of a GPU's processors needs a worker of that part. */
+static void balance_cap(const struct tows_server *server, struct tows_pending_conn *conn)
+{
+    struct tows_limits limits = tows_queue_limits(&server->config, &server->login.policy, conn);
+    size_t used = strlen(conn->key);
+    if (limits.compute != 0 && strstr(conn->key, TOW_PENDING_CONN_PERCENT) == NULL) {
+        char line[sizeof TOW_PENDING_CONN_PERCENT + 16], rest[sizeof conn->key];
+        int length = snprintf(line, sizeof line, TOW_PENDING_CONN_PERCENT "%u\n", limits.compute);
+        if (used + (size_t)length < sizeof conn->key) {
+            memcpy(rest, conn->key, used + 1); /* a slot stands at the end */
+            memcpy(conn->key, line, (size_t)length);
+            memcpy(conn->key + length, rest, used + 1);
+        }
+    }
+}
+
 /* Looks at who waits: all of them know whether they may have a worker, when it has ended. */
 static void balance_sort_out(struct tows_server *server)
 {
@@ -21,11 +37,16 @@ static void balance_sort_out(struct tows_server *server)
         if (conn->state != TOW_CONN_PROGRAM) {
             continue;
         }
-        if (strcmp(pool->backend, "soft") == 0 && strncmp(conn->key, "slot=", 5) != 0) {
+        if (strcmp(pool->backend, "soft") == 0 && strncmp(conn->key, "slot=", 5) != 0 &&
+            strncmp(conn->key, TOW_PENDING_CONN_PERCENT, sizeof TOW_PENDING_CONN_PERCENT - 1) !=
+                0) {
             /* No variable of the driver means anything to the software GPU: any worker will do. */
             char *slot = strstr(conn->key, "\nslot=");
             memmove(conn->key, slot == NULL ? "" : slot + 1,
                     slot == NULL ? 1 : strlen(slot + 1) + 1);
+        }
+        if (server->config.scheduler == TOW_CONFIG_MPS) {
+            balance_cap(server, conn);
         }
         if (server->draining) {
             tows_pending_conn_refuse(

@@ -27,6 +27,7 @@
 #include "server/listener/reload.h"
 #include "server/listener/resume.h"
 #include "server/listener/server.h"
+#include "server/beside/mps.h"
 #include "server/beside/shaker.h"
 #include "server/beside/systemd.h"
 #include "server/walls/walls.h"
@@ -358,6 +359,12 @@ static void listener_tick(struct tows_server *server)
     tows_worker_pool_give_lines(&server->pool);
     tows_watchdog_look(&server->pool);
     tows_worker_pool_press(&server->pool);
+    if (!server->stop && tows_mps_has_ended()) {
+        tow_log(TOW_AREA_SERVER, TOW_LOG_ERROR,
+                "NVIDIA's MPS daemon has ended, and no program can use the GPU: the server ends; "
+                "start it again");
+        server->stop = server->failed = true;
+    }
     tow_log_flush(false);
 }
 

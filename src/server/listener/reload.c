@@ -2,6 +2,8 @@
 /* The settings and lists of who may, read again while sessions go on. */
 #include "server/listener/reload.h"
 
+#include <stdio.h>
+
 #include "base/log.h"
 #include "server/config/logging.h"
 #include "server/listener/settings.h"
@@ -24,6 +26,17 @@ void tows_reload_look_again(struct tows_server *server)
     }
 }
 
+/* Its daemon is started with the server. */
+static bool is_other_scheduler(const struct tows_config *config, const struct tows_config *old,
+                               char *why, size_t why_size)
+{
+    bool other = (config->scheduler == TOW_CONFIG_MPS) != (old->scheduler == TOW_CONFIG_MPS);
+    if (other) {
+        snprintf(why, why_size, "scheduler = mps begins and ends with the server: restart it");
+    }
+    return other;
+}
+
 /* Nothing takes effect before all was understood: what is read last changes nothing if it fails. */
 void tows_reload_settings(struct tows_server *server)
 {
@@ -36,7 +49,8 @@ void tows_reload_settings(struct tows_server *server)
                                    why, sizeof why);
     if (error < 0) {
         tow_log(TOW_AREA_SERVER, TOW_LOG_WARN, "the settings stay as they were: %s", why);
-    } else if (tows_listen_check(&config, server->listeners, server->listener_count, why,
+    } else if (is_other_scheduler(&config, &server->config, why, sizeof why) ||
+               tows_listen_check(&config, server->listeners, server->listener_count, why,
                                  sizeof why) < 0 ||
                tows_logging_read(&config, why, sizeof why) < 0 ||
                tows_shaker_begin(&shaker, &config, server->listeners, server->listener_count, false,

@@ -90,8 +90,10 @@ static const char *name_setting(const struct tows_config *config,
 static int check_turns(const struct tows_config *config, const struct tows_config_class *from,
                        char *why, size_t why_size)
 {
-    bool says = from->share != TOW_CONFIG_UNSAID || from->compute != TOW_CONFIG_UNSAID;
-    if (config->scheduler == TOW_CONFIG_TIME || !says) {
+    bool shares = from->share != TOW_CONFIG_UNSAID;
+    bool computes = from->compute != TOW_CONFIG_UNSAID;
+    if (config->scheduler == TOW_CONFIG_TIME || !(shares || computes) ||
+        (config->scheduler == TOW_CONFIG_MPS && !shares)) {
         return 0;
     }
     snprintf(why, why_size,
@@ -140,13 +142,40 @@ static int read_class(const struct tows_config *config, const struct tows_config
                                class, why, why_size);
 }
 
+/* NVIDIA's MPS serves one user, and a context that uses it cannot be put out. */
+int tows_policy_check_mps(const struct tows_config *config, char *why, size_t why_size)
+{
+    const char *wrong = NULL;
+    if (config->scheduler != TOW_CONFIG_MPS) {
+        wrong = config->mps_shared != 0
+                    ? "mps-shared holds only with NVIDIA's MPS; write scheduler = mps"
+                    : NULL;
+    } else if (config->mps_shared == 0) {
+        wrong = "scheduler = mps: all programs share one user then, and a fault of one can end "
+                "all; write mps-shared = yes if they may, or scheduler = time";
+    } else if (config->tenant_users.count != 0) {
+        wrong = "scheduler = mps: NVIDIA's MPS serves one user; write tenant-users = 0";
+    } else if (config->overcommit == TOW_CONFIG_SWAPS) {
+        wrong = "scheduler = mps: GPU memory behind NVIDIA's MPS cannot be put out; write "
+                "overcommit = no or yes, or scheduler = time";
+    }
+    if (wrong != NULL) {
+        snprintf(why, why_size, "%s", wrong);
+    }
+    return wrong != NULL ? -EINVAL : 0;
+}
+
 int tows_policy_read(const struct tows_config *config, struct tows_policy *ret_policy, char *why,
                      size_t why_size)
 {
-    if (config->compute != 0 && config->scheduler != TOW_CONFIG_TIME) {
+    if (config->compute != 0 && config->scheduler == TOW_CONFIG_TOGETHER) {
         snprintf(why, why_size,
                  "compute holds only where sessions take turns; write scheduler = time");
         return -EINVAL;
+    }
+    int wrong = tows_policy_check_mps(config, why, why_size);
+    if (wrong < 0) {
+        return wrong;
     }
     /* Of one's own server one has all. */
     unsigned count = config->private_dir[0] == '\0' ? config->class_count : 0;

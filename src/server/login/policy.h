@@ -63,6 +63,9 @@ struct tows_policy {
 int tows_policy_read(const struct tows_config *config, struct tows_policy *ret_policy, char *why,
                      size_t why_size);
 
+/* Whether what the settings say of NVIDIA's MPS goes together; -EINVAL with one sentence. */
+int tows_policy_check_mps(const struct tows_config *config, char *why, size_t why_size);
+
 /* Whether the peer is in one of these groups; `user` is the caller's own. */
 typedef bool tows_policy_in_groups_fn(void *user, const uint32_t *groups, unsigned count);
 

@@ -224,6 +224,10 @@ static void allow_all(const struct landlock *landlock, const struct tows_config 
         allow_cached(landlock);
         allow_listed(landlock);
     }
+    const char *mps = getenv("CUDA_MPS_PIPE_DIRECTORY");
+    if (config->scheduler == TOW_CONFIG_MPS && mps != NULL) {
+        landlock_allow(landlock, mps, KEEP); /* its sockets and pipes */
+    }
     landlock_allow(landlock, code_cache, SEE); /* the listener writes it */
     landlock_allow(landlock, compile_cache, TREE);
 }

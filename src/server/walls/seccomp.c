@@ -140,7 +140,7 @@ static void add_socketpair(struct program *program)
     add_return(program, SECCOMP_RET_ALLOW);
 }
 
-static void seccomp_fill(struct program *program, bool accepts)
+static void seccomp_fill(struct program *program, bool accepts, bool connects)
 {
     uint32_t self = (uint32_t)getpid();
     add_load(program, offsetof(struct seccomp_data, arch));
@@ -152,6 +152,10 @@ static void seccomp_fill(struct program *program, bool accepts)
     }
     if (accepts) {
         add_allowed(program, SYS_accept4);
+    }
+    if (connects) {
+        CHOSEN(program, SYS_socket, 0, true, AF_UNIX);
+        add_allowed(program, SYS_connect);
     }
     add_clone(program);
     /* It signals itself only: abort and thread cancellation do. */
@@ -176,28 +180,28 @@ bool tows_seccomp_known(void)
 }
 
 /* 0 or, with a flag that asks for one, a descriptor; -Exxx. */
-static int enter_with(uint32_t refusal, unsigned flags, bool accepts)
+static int enter_with(uint32_t refusal, unsigned flags, bool accepts, bool connects)
 {
     static struct program program;
     program.count = 0;
     program.refusal = refusal;
-    seccomp_fill(&program, accepts);
+    seccomp_fill(&program, accepts, connects);
     struct sock_fprog filter = {.len = program.count, .filter = program.code};
     long result = syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, flags, &filter);
     return result < 0 ? -errno : (int)result;
 }
 
-int tows_seccomp_enter(bool accepts, int *ret_refused)
+int tows_seccomp_enter(bool accepts, bool connects, int *ret_refused)
 {
     /* Linux 5.7; and one process can have one such filter only, be it a container's. */
-    int refused =
-        enter_with(SECCOMP_RET_USER_NOTIF,
-                   FILTER_ALL_THREADS | FILTER_NEW_LISTENER | FILTER_THREAD_IS_ESRCH, accepts);
+    int refused = enter_with(SECCOMP_RET_USER_NOTIF,
+                             FILTER_ALL_THREADS | FILTER_NEW_LISTENER | FILTER_THREAD_IS_ESRCH,
+                             accepts, connects);
     if (refused >= 0) {
         *ret_refused = refused;
         return 0;
     }
-    int result = enter_with(SECCOMP_RET_ERRNO | EPERM, FILTER_ALL_THREADS, accepts);
+    int result = enter_with(SECCOMP_RET_ERRNO | EPERM, FILTER_ALL_THREADS, accepts, connects);
     if (result == 0) {
         *ret_refused = -1;
     }
@@ -211,9 +215,10 @@ bool tows_seccomp_known(void)
     return false;
 }
 
-int tows_seccomp_enter(bool accepts, int *ret_refused)
+int tows_seccomp_enter(bool accepts, bool connects, int *ret_refused)
 {
     (void)accepts;
+    (void)connects;
     (void)ret_refused;
     return -ENOSYS;
 }

@@ -293,8 +293,9 @@ int tows_walls_finish(const struct tows_config *config, bool accepts)
 {
     int refused = -1;
 #if !defined(TOW_WALLS_SANITIZED) /* they call what they like */
-    int error =
-        config->walls != 0 && tows_seccomp_known() ? tows_seccomp_enter(accepts, &refused) : 0;
+    int error = config->walls != 0 && tows_seccomp_known()
+                    ? tows_seccomp_enter(accepts, config->scheduler == TOW_CONFIG_MPS, &refused)
+                    : 0;
     if (error < 0) {
         walls_lack("all system calls", -error);
     }
