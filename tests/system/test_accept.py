@@ -298,8 +298,8 @@ def shares_are_measured_on_the_software_gpu():
         done = t.run([FOLDER / "share", "--pretend", "--build", t.BUILD, "--seconds", "0.5", "--rounds", "1", "--json", table.name], 220)
         rows = json.loads(pathlib.Path(table.name).read_text())
     t.check(done.returncode == 0 and re.search(r"\n\d+ reached, \d+ missed\n$", done.stdout), f"{done.stdout}{done.stderr}")
-    t.equal(len(rows), 10, "rows")
-    t.check(all(name in done.stdout for name in ("weights 1:2:5 ", "compute = 30", "small loop, priority high, p99")), done.stdout)
+    t.equal(len(rows), 12, "rows")
+    t.check(all(name in done.stdout for name in ("weights 1:2:5 ", "compute = 30", "small loop, priority high, p99", "8 small programs, MPS")), done.stdout)
 
 
 if __name__ == "__main__":

@@ -5,6 +5,7 @@ of their own; what does not go with it is refused. tests/gpu/share has the real 
 
 import os
 import pathlib
+import shutil
 import signal
 import subprocess
 import sys
@@ -105,9 +106,11 @@ def the_server_ends_with_it():
 def a_server_that_is_killed_takes_it_along():
     with Server(*FLAGS) as server:
         daemon = server.daemon()
+        folder = environment(daemon)["CUDA_MPS_PIPE_DIRECTORY"]
         server.process.kill()
         server.process.wait()
         t.wait_until(lambda: t.gone(daemon), 10, "it has ended")
+        shutil.rmtree(folder)  # nobody is left who could
 
 
 @t.test(60)
