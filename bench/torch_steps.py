@@ -106,26 +106,29 @@ def gpt2():
     return [("torch_gpt2_64_tokens", tokens, 1, 3), ("torch_gpt2_training_step", step, 3, 12)]
 
 
-steps = []
-for name, part in (("cnn", cnn), ("transformer", transformer), ("gpt2", gpt2)):
-    if name in PARTS:
-        try:
-            steps += part()
-        except ImportError as error:
-            print(json.dumps({"skipped": name, "why": str(error)}), flush=True)
+def main():
+    steps = []
+    for name, part in (("cnn", cnn), ("transformer", transformer), ("gpt2", gpt2)):
+        if name in PARTS:
+            try:
+                steps += part()
+            except ImportError as error:
+                print(json.dumps({"skipped": name, "why": str(error)}), flush=True)
 
+    def measure():
+        for name, step, warm, count in steps:
+            say(name, timed(step, warm, count))
 
-def measure():
-    for name, step, warm, count in steps:
-        say(name, timed(step, warm, count))
-
-
-if not TURNS:
-    measure()
-else:
+    if not TURNS:
+        measure()
+        return
     for _, step, warm, _ in steps:  # what a first use loads and chooses is no part of a turn
         timed(step, 0, warm)
     print("ready", flush=True)
     for _ in sys.stdin:
         measure()
         print("end", flush=True)
+
+
+if __name__ == "__main__":
+    main()

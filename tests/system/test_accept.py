@@ -302,5 +302,17 @@ def shares_are_measured_on_the_software_gpu():
     t.check(all(name in done.stdout for name in ("weights 1:2:5 ", "compute = 30", "small loop, priority high, p99", "8 small programs, MPS")), done.stdout)
 
 
+@t.test(120, whole=True)
+def timelines_are_measured_on_the_software_gpu():
+    """tests/gpu/timeline: its programs, its turns, what it adds up; times mean nothing here."""
+    with tempfile.NamedTemporaryFile(suffix=".json") as table:
+        done = t.run([FOLDER / "timeline", "--pretend", "--build", t.BUILD, "--turns", "2", "--json", table.name], 110)
+        t.check(done.returncode == 0 and re.search(r"\n\d+ reached, \d+ missed\n$", done.stdout), f"{done.stdout}{done.stderr}")
+        rows = json.loads(pathlib.Path(table.name).read_text())
+    t.equal(len(rows), 6, "rows")
+    t.equal([(row["value"], row["against"]) for row in rows if row["what"] == "kernels"], [(4, 4)] * 2, "kernels of a step")
+    t.check("arrows: 480 of 480 kernels" in done.stdout and "arrows: 96 of 96 kernels" in done.stdout, done.stdout)
+
+
 if __name__ == "__main__":
     t.main()
