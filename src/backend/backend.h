@@ -66,16 +66,22 @@ enum tow_backend_span_kind {
 struct tow_backend_span {
     uint64_t given_ns, began_ns, ended_ns; /* when it was given to its stream, and so on */
     uint64_t bytes;                        /* of a copy or a fill */
-    uint32_t kind;                         /* enum tow_backend_span_kind */
-    uint32_t name;                         /* of a kernel, see `name`; 0: none was kept */
-    uint32_t stream;                       /* another number for each stream */
-    uint32_t queued;                       /* how much was in the stream behind it as it began */
+    uint64_t command; /* the session's command that gave it (spans.h); 0: unknown */
+    uint32_t kind;    /* enum tow_backend_span_kind */
+    uint32_t name;    /* of a kernel, see `name`; 0: none was kept */
+    uint32_t stream;  /* another number for each stream */
+    uint32_t queued;  /* how much was in the stream behind it as it began */
 };
 
-/* Any thread may call these. */
+/* How a backend knows it. */
+struct tow_backend_timeline_how {
+    bool stays; /* its memory can no longer be put out (`away`) */
+};
+
+/* Any thread may call these; a context may be current to it. */
 struct tow_backend_timeline_ops {
     /* From now on what the GPU does is kept, in memory of a fixed size. Again: nothing. */
-    int (*begin)(void);
+    int (*begin)(struct tow_backend_timeline_how *ret_how);
     /* The oldest ones, which are kept no longer; `lost`: how many there was no room for so far. */
     unsigned (*take)(struct tow_backend_span *ret_spans, unsigned count, uint64_t *ret_lost);
     /* A kernel's name by its number, from 1 on without a gap; it stays. NULL: there is none. */
@@ -130,6 +136,10 @@ struct tow_backend {
  * use, see cuda/space.h. */
 int tow_backend_cuda_open(const char *path, uint64_t slot, struct tow_backend *ret_backend,
                           char *why, size_t why_size);
+
+/* Where the real driver's timelines have CUPTI from: a library's path, "" (a toolkit's, wherever it
+ * is) or "none". Before the first one. */
+void tow_backend_cuda_cupti(const char *path);
 
 struct tow_soft_options {
     unsigned devices; /* 0: 1 */

@@ -12,15 +12,17 @@ struct tow_timeline {
     uint32_t names; /* the kernels' names that the client has: the first so many */
 };
 
-#define TOW_TIMELINE_SPANS 1u /* what the GPU did is wanted from now on, else the clock alone */
+#define TOW_TIMELINE_SPANS 1u    /* what the GPU did is wanted from now on, else the clock alone */
+#define TOW_TIMELINE_COMMANDS 2u /* and which command gave it */
 
 #define TOW_TIMELINE_HEAD 8u
 void tow_timeline_head(const struct tow_timeline *timeline, uint8_t ret_head[TOW_TIMELINE_HEAD]);
 int tow_timeline_decode(const void *at, const struct tow_frame *frame,
                         struct tow_timeline *ret_timeline);
 
-#define TOW_TIMELINE_KNOWN 1u /* the server knows what its GPUs do */
-#define TOW_TIMELINE_MORE 2u  /* there is more to be asked for */
+#define TOW_TIMELINE_KNOWN 1u    /* the server knows what its GPUs do */
+#define TOW_TIMELINE_MORE 2u     /* there is more to be asked for */
+#define TOW_TIMELINE_NUMBERED 4u /* behind the spans is a number for each: its command, or 0 */
 
 struct tow_timeline_answer {
     uint64_t now_ns; /* the worker's clock */

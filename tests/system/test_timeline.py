@@ -193,7 +193,7 @@ def nested(spans, what):
 
 def valid(events):
     """What Perfetto and Chrome want of an array of events; they come back with `process` (a name) and `inside`."""
-    processes, threads, spans = {}, {}, {}
+    processes, threads, spans, flows = {}, {}, {}, {}
     for event in events:
         t.check(isinstance(event, dict) and event.get("ph") in ("X", "M", "C"), f"no event: {event}")
         t.check(isinstance(event["pid"], int) and isinstance(event["name"], str) and event["name"], f"{event}")
@@ -209,11 +209,16 @@ def valid(events):
             t.check(isinstance(event["tid"], int) and event["cat"] in ("call", "wait", "kernel", "copy", "fill", "queue"), f"{event}")
             began = ns(event, "ts")
             spans.setdefault((event["pid"], event["tid"]), []).append((began, began + ns(event, "dur"), event))
+            if "bind_id" in event:
+                way = "flow_out" if event["cat"] == "call" else "flow_in"
+                t.check(re.fullmatch("0x[0-9a-f]+", event["bind_id"]) and event[way] is True and event["cat"] not in ("wait", "queue"), f"{event}")
+                flows.setdefault(way, []).append(event["bind_id"])
         else:
             t.check(ns(event, "ts") >= 0 and event["args"] and all(isinstance(v, int) and v >= 0 for v in event["args"].values()), f"{event}")
     for (pid, tid), some in spans.items():
         t.check(tid in threads and threads[tid][0] == pid, f"thread {tid} of {pid} has no name")
         nested(some, threads[tid])
+    t.equal(len(set(flows.get("flow_out", []))), len(flows.get("flow_out", [])), "calls of different numbers")
     for event in events:
         t.check(event["pid"] in processes, f"its process has no name: {event}")
         if event["ph"] == "X" and event["cat"] == "wait":
@@ -290,6 +295,14 @@ def a_timeline_has_calls_waits_and_what_the_gpu_did():
             for launched, event in zip(launches, sorted(of(events, "kernel"), key=lambda event: event["ts"])):
                 t.check(launched - error <= event["ts"] and event["ts"] + event["dur"] <= sync["ts"] + sync["dur"] + error,
                         f"{event} was launched at {launched} and awaited by {sync}, error {error}")
+            # An arrow leads from each launch, copy and fill to what it did.
+            launches = sorted((event for event in of(events, "call") if event["name"] == "cuLaunchKernel"), key=lambda event: event["ts"])
+            kernels = sorted(of(events, "kernel"), key=lambda event: event["ts"])
+            t.equal([event.get("bind_id") for event in kernels], [event["bind_id"] for event in launches], f"arrows to kernels over {kind}")
+            calls = {event["bind_id"]: event["name"] for event in of(events, "call") if "bind_id" in event}
+            t.equal({calls.get(event.get("bind_id")) for event in of(events, "fill")}, {"cuMemsetD8Async"}, f"arrows to fills over {kind}")
+            if kind == "unix":  # elsewhere a large copy is several commands
+                t.equal({calls.get(event.get("bind_id")) for event in of(events, "copy")}, {"cuMemcpyHtoD_v2", "cuMemcpyDtoH_v2"}, "arrows to copies")
             # What has waited in its stream did so in a row beside it.
             queue = [(event["ts"], event["ts"] + event["dur"]) for event in of(events, "queue")]
             waited = [event for event in of(events, "kernel") if event["args"]["queued_us"] >= 20]
@@ -332,7 +345,7 @@ def no_call_of_any_thread_is_lost():
             complete(events)
             per_thread = {}
             for event in of(events, "call"):
-                per_thread[event["tid"]] = per_thread.get(event["tid"], 0) + (event["name"] == "cuCtxGetDevice")
+                per_thread[event["tid"]] = per_thread.get(event["tid"], 0) + (event["name"] == "cuCtxGetFlags")
             t.equal(sorted(per_thread.values()), [0] + [count] * 12, f"calls of each thread over {kind}")
             t.equal(len(of(events, "fill")), 12 * count // 100, f"fills over {kind}")
 
@@ -505,12 +518,26 @@ def a_server_that_does_not_know_says_so_once():
     driver = t.build_c(t.ROOT / "tests" / "system" / "helpers" / "printing_driver.c", ["-shared", "-fPIC"], "printing_driver.so")
     with t.Server(device=str(driver)) as server:
         _, said, files = timeline(server, "call('cuInit', 0); use(); cu.cuCtxSynchronize()")
-        t.check(f"towline: the timeline has no kernels and copies of the GPUs of {server.address()} (the server does not know them of "
-                "its driver): it has the program's calls\n" in said and said.count("timeline") == 1, said)
+        t.check(f"towline: the timeline has no kernels and copies of the GPUs of {server.address()} (it has no CUPTI to know them "
+                "by): it has the program's calls\n" in said and said.count("timeline") == 1, said)
         events = files["timeline.json"]
         fact_of_server, = complete(events)
         t.check(not fact_of_server["gpu"] and "clock_error_ns" not in fact_of_server, fact_of_server)
         t.check("cuCtxSynchronize" in [event["name"] for event in of(events, "call")], "calls")
+
+
+@t.test(trees=("plain", "asan"))
+def a_server_takes_the_cupti_that_it_is_told_to():
+    """A CUPTI of our own stands for NVIDIA's; tests/unit/test_cupti.c has what it records."""
+    helpers = t.ROOT / "tests" / "system" / "helpers"
+    driver = t.build_c(helpers / "printing_driver.c", ["-shared", "-fPIC"], "printing_driver.so")
+    flags = ["-shared", "-fPIC", f"-I{t.ROOT / 'src'}"]
+    cupti = t.build_c(t.ROOT / "tests" / "unit" / "fake_cupti.c", flags, "fake_cupti.so")
+    for path, known in ((cupti, True), ("none", False), ("/nonexistent/libcupti.so", False)):
+        with t.Server(f"--cupti={path}", device=str(driver)) as server:
+            _, said, files = timeline(server, "call('cuInit', 0); use(); cu.cuCtxSynchronize()")
+            fact_of_server, = complete(files["timeline.json"])
+            t.equal((fact_of_server["gpu"], "has no CUPTI" in said), (known, not known), f"what a server with cupti={path} knows")
 
 
 # ---- towline timeline ----
@@ -532,7 +559,7 @@ def a_summary_is_the_sum_of_what_is_in_the_file():
 def work():
     use()
     for _ in range(200):
-        cu.cuCtxGetDevice(c.byref(c.c_int()))
+        cu.cuCtxGetFlags(c.byref(c.c_uint()))
     call("cuCtxSynchronize")
 threads = [threading.Thread(target=work) for _ in range(12)]
 [thread.start() for thread in threads]

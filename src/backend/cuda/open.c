@@ -10,6 +10,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "backend/cuda/cupti.h"
 #include "backend/cuda/space.h"
 #include "base/log.h"
 #include "base/ours.h"
@@ -191,6 +192,7 @@ int tow_backend_cuda_open(const char *path, uint64_t slot, struct tow_backend *r
              "%.180s (CUDA %d.%d, %d GPU%s)", found, version / 1000, version % 1000 / 10, devices,
              devices == 1 ? "" : "s");
     ret_backend->range_count = tow_space_ranges(slot, ret_backend->ranges);
+    ret_backend->timeline = &tow_cupti_ops;
     ret_backend->close = cuda_close;
     ret_backend->state = state;
     return 0;

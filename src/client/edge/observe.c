@@ -25,7 +25,9 @@
 #include "client/link/link.h"
 #include "client/session/thread.h"
 #include "client/timeline/timeline.h"
+#include "gen/context_client.h"
 #include "gen/core_client.h"
+#include "gen/device_client.h"
 #include "gen/functions.h"
 
 /* Process-wide: TOWLINE_STATS and TOWLINE_TRACE are the environment's. */
@@ -45,6 +47,7 @@ static const char *stats_path, *trace_path; /* borrowed from the environment, re
 static pthread_once_t trace_once = PTHREAD_ONCE_INIT;
 static int trace_fd = -1;
 static bool trace_errors;    /* only calls that fail */
+static bool timeline_alone;  /* nothing else is wanted */
 enum { TRACE_RESULT = 128 }; /* what long arguments leave of a line for the result */
 static __thread int64_t began_ns __attribute__((tls_model("initial-exec")));
 static __thread int64_t took_ns __attribute__((tls_model("initial-exec")));
@@ -61,6 +64,7 @@ __attribute__((constructor)) static void observe_look(void)
     const char *timeline = getenv("TOWLINE_TIMELINE");
     timeline = timeline != NULL && timeline[0] != '\0' ? timeline : NULL;
     towc_timeline_want(timeline);
+    timeline_alone = stats_path == NULL && trace_path == NULL;
     towc_observed = stats_path != NULL || trace_path != NULL || timeline != NULL;
 }
 
@@ -69,18 +73,48 @@ static bool timeline_is_on(void)
     return atomic_load_explicit(&towc_timeline_on, memory_order_acquire);
 }
 
+/* What programs ask all the time, PyTorch some fifteen times for each launch, and what needs no
+ * server: a timeline has none of it, since writing it down took longer than the launch. */
+static bool is_small_question(unsigned fn)
+{
+    switch (fn) {
+    case TOW_FN_cuCtxGetCurrent:
+    case TOW_FN_cuCtxGetDevice:
+    case TOW_FN_cuCtxGetDevice_v2:
+    case TOW_FN_cuDeviceGet:
+    case TOW_FN_cuDeviceGetAttribute:
+    case TOW_FN_cuDeviceGetCount:
+    case TOW_FN_cuDevicePrimaryCtxGetState:
+    case TOW_FN_cuGetErrorName:
+    case TOW_FN_cuGetErrorString:
+    case TOW_FN_cuGetProcAddress:
+    case TOW_FN_cuGetProcAddress_v2:
+        return true;
+    default:
+        return false;
+    }
+}
+
 void towc_observe_begin(struct towc_observation *o, unsigned fn)
 {
+    if (timeline_alone && is_small_question(fn)) {
+        o->begin_ns = 0;
+        return;
+    }
     struct towc_thread *self = towc_thread_self();
     o->fn = fn;
     o->sent = self != NULL ? self->sent : 0;
     o->waited = self != NULL ? self->waited : 0;
+    o->command = self != NULL ? self->command : 0;
     o->waited_ns = timeline_is_on() ? towc_timeline_waited() : 0;
     o->begin_ns = (uint64_t)tow_time_now_ns();
 }
 
 bool towc_observe_end(struct towc_observation *o, CUresult result)
 {
+    if (o->begin_ns == 0) {
+        return false;
+    }
     struct towc_thread *self = towc_thread_self();
     const struct tow_fn_info *info = tow_fn_info(o->fn);
     /* What was refused without asking anybody is an answer of our own, not a remembered one. */
@@ -97,8 +131,11 @@ bool towc_observe_end(struct towc_observation *o, CUresult result)
         atomic_fetch_add_explicit(&counts[o->fn][kind], 1, memory_order_relaxed);
         atomic_fetch_add_explicit(&nanoseconds[o->fn], (uint64_t)took_ns, memory_order_relaxed);
     }
-    if (timeline_is_on()) {
-        towc_timeline_called(o->fn, result, began_ns, began_ns + took_ns, o->waited_ns);
+    if (timeline_is_on() && !is_small_question(o->fn)) {
+        uint64_t command = self != NULL && self->command != o->command ? self->command : 0;
+        towc_timeline_called(
+            &(struct towc_timeline_call){o->fn, result, began_ns, began_ns + took_ns, command},
+            o->waited_ns);
     }
     /* "Not ready" is an answer. */
     bool fails = result != CUDA_SUCCESS && result != CUDA_ERROR_NOT_READY;

@@ -20,6 +20,7 @@ struct towc_observation {
     uint64_t begin_ns;
     uint64_t sent, waited; /* the thread's counts when the call began */
     uint64_t waited_ns;    /* the same, while a timeline is written */
+    uint64_t command;      /* the last before it */
 };
 void towc_observe_begin(struct towc_observation *o, unsigned fn);
 /* Counts; true if the call is to be traced. */

@@ -679,6 +679,9 @@ static CUresult link_dispatch(struct towc_call *call, bool *ret_leads)
     }
     uint64_t commands = atomic_load_explicit(&link->counters.commands, memory_order_relaxed);
     atomic_store_explicit(&link->counters.commands, commands + 1, memory_order_relaxed);
+    if (call->fn < TOW_CONTROL_FIRST) {
+        self->command = towc_link_command(link->index, ++link->send.commands);
+    }
     self->sent++;
     self->waited += call->waits;
     towc_link_add(&link->counters.bytes_out, length);

@@ -98,6 +98,7 @@ struct towc_link {
         struct tow_lock lock; /* guards all here, and the line's producer side */
         uint32_t next_seq;
         uint32_t next_transfer;
+        uint64_t commands; /* that went out, without control frames: the server counts them, too */
     } send;
     struct towc_link_counters counters;
     struct towc_link_hostfns hostfns;
@@ -193,6 +194,12 @@ static inline void towc_link_doubts(struct towc_link *link)
 }
 /* A context was synchronised; `given` is from before that was asked for. */
 void towc_link_synchronised(struct towc_link *link, uint32_t context, uint64_t given);
+
+/* A number for a command that no other server's has. */
+static inline uint64_t towc_link_command(unsigned server, uint64_t command)
+{
+    return (uint64_t)server << 56 | command;
+}
 
 /* How many commands have gone out: those before a later one have a number of at most that. What is
  * carried out beside the line may be overtaken by a later command, so its return counts again. */

@@ -20,6 +20,7 @@ struct towc_thread {
     bool in_hostfn;      /* runs a host function: few calls that reach a server are permitted */
     uint64_t unique;     /* never used again: part of its per-thread streams' ids */
     CUstreamCaptureMode capture_mode;
+    uint64_t command;       /* the last that it sent: see towc_link_command */
     uint64_t sent, waited;  /* commands this thread sent, replies it waited for: for observe.c */
     struct towc_ring *ring; /* of client/timeline/record.c; NULL: none */
     struct towc_context *stack[TOW_CONTEXT_STACK_MAX]; /* borrowed; the last is current */

@@ -191,7 +191,8 @@ static struct track *track_of(struct towc_out *out, struct server *server, uint3
 }
 
 /* With the lock held. */
-static void write_span(struct towc_out *out, struct server *server, const struct tow_span *span)
+static void write_span(struct towc_out *out, struct server *server, const struct tow_span *span,
+                       uint64_t command)
 {
     struct track *track = track_of(out, server, span->stream);
     int64_t given = towc_align_ours(&server->align, (int64_t)span->given);
@@ -222,6 +223,7 @@ static void write_span(struct towc_out *out, struct server *server, const struct
         .name = name_of(server, span),
         .args = args,
         .arg_count = span->kind == TOW_SPAN_KERNEL ? 1 : 2,
+        .flow = command != 0 ? towc_link_command(server->link->index, command) : 0,
     };
     towc_out_span(out, &event);
     track->ended_ns[lane] = ended;
@@ -242,6 +244,9 @@ static int take_answer(struct server *server, struct tow_dec *dec,
         }
     }
     tow_dec_align(dec, 8);
+    struct tow_dec numbers = *dec; /* of commands: behind the spans */
+    bool numbered = (answer->flags & TOW_TIMELINE_NUMBERED) != 0;
+    tow_dec_bytes(&numbers, (size_t)answer->spans * TOW_SPAN_SIZE);
     for (uint32_t i = 0; i < answer->spans && !dec->bad;) {
         struct towc_out *out = towc_timeline_take();
         if (out == NULL) {
@@ -249,8 +254,9 @@ static int take_answer(struct server *server, struct tow_dec *dec,
         }
         for (unsigned n = 0; n < BATCH && i < answer->spans; n++, i++) {
             struct tow_span span = tow_span_get(dec);
+            uint64_t command = numbered ? tow_dec_u64(&numbers) : 0;
             if (!dec->bad) {
-                write_span(out, server, &span);
+                write_span(out, server, &span, command);
             }
         }
         towc_timeline_give();
@@ -258,7 +264,7 @@ static int take_answer(struct server *server, struct tow_dec *dec,
     if ((answer->flags & TOW_TIMELINE_KNOWN) != 0) {
         server->lost = answer->lost;
     }
-    return dec->bad ? -EPROTO : 0;
+    return dec->bad || (numbered && numbers.bad) ? -EPROTO : 0;
 }
 
 /* ---- asking ---- */
@@ -319,7 +325,7 @@ static int ask_spans(struct server *server, bool all)
     int error = 0;
     for (int i = 0; i < MORE_MAX && error == 0 && (answer.flags & TOW_TIMELINE_MORE) != 0; i++) {
         towc_align_begin(&server->align);
-        error = ask_once(server, TOW_TIMELINE_SPANS, &answer);
+        error = ask_once(server, TOW_TIMELINE_SPANS | TOW_TIMELINE_COMMANDS, &answer);
     }
     server->known |= (answer.flags & TOW_TIMELINE_KNOWN) != 0;
     server->quiet = server->spans == before;
@@ -365,7 +371,7 @@ static void server_begin(struct server *server)
         server->asked = server->names != NULL && server->tracks != NULL && ask_clock(server) == 0 &&
                         ask_spans(server, false) == 0;
         server->asked = server->asked && server->known;
-        why = server->asked ? NULL : "the server does not know them of its driver";
+        why = server->asked ? NULL : "it has no CUPTI to know them by";
     }
     if (why != NULL) {
         tow_log(TOW_AREA_CLIENT, TOW_LOG_WARN,

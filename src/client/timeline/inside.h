@@ -44,6 +44,7 @@ struct towc_out_event {
     const char *name;           /* as JSON, with its quotes */
     const struct towc_out_arg *args;
     unsigned arg_count;
+    uint64_t flow; /* an arrow leads from a call with this number to work with it; 0: none */
 };
 
 /* -errno. Takes a name of which there is no file yet, or an empty one: `path`, else with the

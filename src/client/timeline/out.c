@@ -126,6 +126,16 @@ static void put_number(struct line *line, uint64_t value)
     put_bytes(line, at, (size_t)(end - at));
 }
 
+static void put_hex(struct line *line, uint64_t value)
+{
+    char digits[16], *end = digits + sizeof digits, *at = end;
+    do {
+        *--at = "0123456789abcdef"[value % 16];
+        value /= 16;
+    } while (value > 0);
+    put_bytes(line, at, (size_t)(end - at));
+}
+
 /* Microseconds, to the nanosecond. */
 static void put_us(struct line *line, int64_t ns)
 {
@@ -189,6 +199,12 @@ void towc_out_span(struct towc_out *out, const struct towc_out_event *event)
     put_text(&line, event->kind);
     PUT_WORD(&line, "\",\"name\":");
     put_text(&line, event->name);
+    if (event->flow != 0) {
+        PUT_WORD(&line, ",\"bind_id\":\"0x");
+        put_hex(&line, event->flow);
+        put_text(&line, event->kind[0] == 'c' && event->kind[1] == 'a' ? "\",\"flow_out\":true"
+                                                                       : "\",\"flow_in\":true");
+    }
     put_args(&line, event);
     keep_line(out, &line, false);
 }

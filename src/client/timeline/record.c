@@ -26,7 +26,7 @@ enum {
 /* A call, or (WAIT) a wait in one. */
 struct record {
     int64_t began_ns, ended_ns;
-    uint64_t waited_ns;
+    uint64_t waited_ns, command;
     uint32_t fn;
     int32_t result;
 };
@@ -153,17 +153,19 @@ uint64_t towc_timeline_waited(void)
     return ring != NULL ? ring->waited_ns : 0;
 }
 
-void towc_timeline_called(unsigned fn, CUresult result, int64_t began_ns, int64_t ended_ns,
-                          uint64_t waited)
+void towc_timeline_called(const struct towc_timeline_call *call, uint64_t waited)
 {
     struct towc_ring *ring = ring_here();
     if (ring == NULL) {
         atomic_fetch_add_explicit(&recorded.lost, 1, memory_order_relaxed);
         return;
     }
-    struct record record = {.began_ns = began_ns, .ended_ns = ended_ns, .fn = fn};
+    struct record record = {.began_ns = call->began_ns,
+                            .ended_ns = call->ended_ns,
+                            .command = call->command,
+                            .fn = call->fn};
     record.waited_ns = ring->waited_ns >= waited ? ring->waited_ns - waited : 0;
-    record.result = (int32_t)result;
+    record.result = (int32_t)call->result;
     record_keep(ring, &record);
 }
 
@@ -191,6 +193,18 @@ void towc_record_not_me(void)
 
 /* ---- writing down ---- */
 
+/* Whether what it does shows on the GPU. */
+static bool gives_work(const char *name)
+{
+    static const char *const first[] = {"cuLaunch", "cuGraphLaunch", "cuMemcpy", "cuMemset"};
+    for (size_t i = 0; i < sizeof first / sizeof *first; i++) {
+        if (strncmp(name, first[i], strlen(first[i])) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
 static void write_record(struct towc_out *out, const struct towc_ring *ring,
                          const struct record *record)
 {
@@ -213,6 +227,7 @@ static void write_record(struct towc_out *out, const struct towc_ring *ring,
         memcpy(name + 1 + length, "\"", 2);
         event.kind = "call";
         event.name = name;
+        event.flow = info != NULL && gives_work(info->name) ? record->command : 0;
         recorded.calls++;
         if (record->waited_ns > 0) {
             args[event.arg_count++] = (struct towc_out_arg){"waited_us", record->waited_ns, true};

@@ -23,8 +23,13 @@ void towc_timeline_finish(void);
 
 /* How long the calling thread has waited for servers so far. */
 uint64_t towc_timeline_waited(void);
-/* A call has returned. `waited`: towc_timeline_waited() from when it began. */
-void towc_timeline_called(unsigned fn, CUresult result, int64_t began_ns, int64_t ended_ns,
-                          uint64_t waited);
+struct towc_timeline_call {
+    unsigned fn;
+    CUresult result;
+    int64_t began_ns, ended_ns;
+    uint64_t command; /* the last that it sent (towc_link_command); 0: none */
+};
+/* It has returned. `waited`: towc_timeline_waited() from when it began. */
+void towc_timeline_called(const struct towc_timeline_call *call, uint64_t waited);
 
 #endif

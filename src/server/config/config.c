@@ -66,6 +66,9 @@ static const struct option_entry entries[] = {
      "cuda: the machine's own driver. soft: the software GPU. dry: a GPU whose kernels\n"
      "do nothing, to count what a program calls. PATH: a driver library to open.\n"
      "Without it: the real driver if it works, else the software GPU."},
+    {"cupti", 0, KIND_TEXT, FOR_WORKER, AT(cupti), 0, "PATH|none",
+     "NVIDIA's CUPTI library, by which timelines have kernels of the real driver. none: they have\n"
+     "none. Without it: that of a CUDA toolkit, if there is one."},
     {"soft-devices", 0, KIND_COUNT, FOR_WORKER, AT(soft_devices), 16, "N",
      "How many software GPUs there are (1)."},
     {"soft-memory", 0, KIND_SIZE, FOR_WORKER, AT(soft_memory), UINT64_C(1) << 40, "SIZE",

@@ -59,6 +59,7 @@ struct tows_config {
     char listen[TOW_CONFIG_LISTEN_MAX][TOW_CONFIG_TEXT_MAX];
     unsigned listen_count;
     char device[TOW_CONFIG_TEXT_MAX]; /* "": the real driver if it works, else the software GPU */
+    char cupti[TOW_CONFIG_TEXT_MAX];  /* "": a toolkit's; "none"; or its path */
     uint64_t soft_devices;
     uint64_t soft_memory;                 /* bytes; 0: the backend chooses */
     uint64_t soft_capability;             /* 121 = 12.1; 0: the backend chooses */

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "backend/spans.h"
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/mutex.h"
@@ -66,6 +67,7 @@ static void call_init(struct tows_serve *call, struct tows_session *session, con
     call->session = session;
     call->driver = session->driver;
     call->frame = *frame;
+    call->number = session->lead.commands;
     call->in = tow_frame_body(at, frame);
     call->out_start = (uint8_t *)call->small;
     call->out = tow_enc_init(call->small, sizeof call->small);
@@ -99,6 +101,7 @@ static void carry_out(struct tows_serve *call)
         return;
     }
     call->status = tows_session_enter(session, call->frame.context);
+    tow_spans_command = call->number;
     serve(call);
     if (call->held != 0) {
         tows_hold_leave(call);
@@ -232,6 +235,7 @@ static int dispatch_lead(struct tows_session *session, uint8_t *copy, struct tow
             }
         }
         tow_line_count(&session->stats->bytes_in, frame.length); /* only the leader does */
+        session->lead.commands += !tow_frame_is_control(&frame);
         if (frame.kind >= TOW_FN_LIMIT) {
             error = tow_frame_is_control(&frame) ? dispatch_control(session, at, &frame)
                                                  : answer_unknown(session, at, &frame);

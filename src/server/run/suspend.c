@@ -173,6 +173,12 @@ int tows_suspend_out(struct tows_session *session, int64_t limit_ns, int fd, con
                  "sessions on NVIDIA's driver cannot be suspended yet; end it with towline end");
         return -EOPNOTSUPP;
     }
+    if (atomic_load(&session->stays)) {
+        snprintf(why, why_size,
+                 "its program writes a timeline, for which the driver's activity is recorded; "
+                 "wait until it ends, or end it with towline end");
+        return -EOPNOTSUPP;
+    }
     set_phase(session, TOW_SUSPEND_STANDS, by);
     int error = ops->lock(tow_time_deadline(limit_ns), why, why_size);
     if (error == 0) {

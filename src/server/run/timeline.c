@@ -11,7 +11,7 @@
 #include "wire/timeline.h"
 
 #define ANSWER_MAX                                                                                 \
-    (TOW_TIMELINE_ANSWER_SIZE + TOW_TIMELINE_SPANS_MAX * TOW_SPAN_SIZE +                           \
+    (TOW_TIMELINE_ANSWER_SIZE + TOW_TIMELINE_SPANS_MAX * (TOW_SPAN_SIZE + 8u) +                    \
      TOW_TIMELINE_NAMES_MAX * (TOW_TIMELINE_NAME_MAX + 16u))
 _Static_assert(ANSWER_MAX + TOW_FRAME_HEADER <= TOW_FRAME_MAX, "an answer fits a frame");
 
@@ -31,12 +31,13 @@ static uint32_t timeline_kind(uint32_t kind)
 
 /* With the names that the client lacks. Where these are many they go alone: what is taken is never
  * ahead of its name. */
-static void timeline_fill(const struct tow_backend_timeline_ops *ops, uint32_t known,
-                          struct tow_backend_span *spans, struct tow_timeline_answer *answer,
-                          struct tow_enc *enc)
+static void timeline_fill(const struct tow_backend_timeline_ops *ops,
+                          const struct tow_timeline *asked, struct tow_backend_span *spans,
+                          struct tow_timeline_answer *answer, struct tow_enc *enc)
 {
     const char *names[TOW_TIMELINE_NAMES_MAX], *name;
-    known = known < UINT32_MAX / 2 ? known : UINT32_MAX / 2;
+    uint32_t known = asked->names < UINT32_MAX / 2 ? asked->names : UINT32_MAX / 2;
+    bool numbered = (asked->flags & TOW_TIMELINE_COMMANDS) != 0;
     bool many = ops->name(known + TOW_TIMELINE_NAMES_MAX / 2) != NULL;
     answer->spans = ops->take(spans, many ? 0 : TOW_TIMELINE_SPANS_MAX, &answer->lost);
     while (answer->names < TOW_TIMELINE_NAMES_MAX &&
@@ -44,7 +45,8 @@ static void timeline_fill(const struct tow_backend_timeline_ops *ops, uint32_t k
         names[answer->names++] = name;
     }
     bool more = answer->spans == TOW_TIMELINE_SPANS_MAX || many;
-    answer->flags = TOW_TIMELINE_KNOWN | (more ? TOW_TIMELINE_MORE : 0);
+    answer->flags = TOW_TIMELINE_KNOWN | (more ? TOW_TIMELINE_MORE : 0) |
+                    (numbered ? TOW_TIMELINE_NUMBERED : 0);
     tow_timeline_answer_put(enc, answer);
     for (uint32_t i = 0; i < answer->names; i++) {
         tow_enc_cstr(enc, names[i]);
@@ -64,6 +66,9 @@ static void timeline_fill(const struct tow_backend_timeline_ops *ops, uint32_t k
         };
         tow_span_put(enc, &sent);
     }
+    for (uint32_t i = 0; numbered && i < answer->spans; i++) {
+        tow_enc_u64(enc, spans[i].command);
+    }
 }
 
 int tows_timeline_answer(struct tows_session *session, const uint8_t *at,
@@ -81,7 +86,9 @@ int tows_timeline_answer(struct tows_session *session, const uint8_t *at,
     uint8_t *room = NULL;
     struct tow_backend_span *spans = NULL;
     struct tow_enc enc = tow_enc_init(small, sizeof small);
-    if (ops != NULL && ops->begin() == 0) {
+    struct tow_backend_timeline_how how = {.stays = false};
+    if (ops != NULL && ops->begin(&how) == 0) {
+        atomic_store(&session->stays, how.stays);
         room = malloc(ANSWER_MAX);
         spans = malloc(TOW_TIMELINE_SPANS_MAX * sizeof *spans);
     }
@@ -89,7 +96,7 @@ int tows_timeline_answer(struct tows_session *session, const uint8_t *at,
     if (room != NULL && spans != NULL) {
         start = room;
         enc = tow_enc_init(room, ANSWER_MAX);
-        timeline_fill(ops, asked.names, spans, &answer, &enc);
+        timeline_fill(ops, &asked, spans, &answer, &enc);
     } else {
         tow_timeline_answer_put(&enc, &answer);
     }

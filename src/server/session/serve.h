@@ -27,6 +27,7 @@ struct tows_serve {
     struct tows_session *session;
     const struct tow_driver *driver;
     struct tow_frame frame; /* header of the command: kind, thread, context, seq */
+    uint64_t number;        /* of the session's commands, from 1 on */
     struct tow_dec in;
     struct tow_enc out; /* body of the reply */
     /* All zeros at first, in one go: what a launch pays. */

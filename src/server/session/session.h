@@ -214,6 +214,7 @@ struct tows_session {
             spinning;      /* of all, those asleep, and those that look out for the lead */
         atomic_int phase;  /* enum tows_session_phase */
         atomic_int result; /* first reason to end */
+        uint64_t commands; /* taken off the line so far; the leader's */
     } lead;                /* run/dispatch.c's */
     /* Set by who runs the session: it begins to end, and everybody who waits for the client goes
      * on. NULL: nobody does. */
@@ -260,6 +261,7 @@ struct tows_session {
         _Atomic uint64_t overtakes;
     } side; /* run/side.c's */
 
+    atomic_bool stays; /* its memory is not put out: its timeline is kept so; run/timeline.c's */
     struct {
         struct tow_mutex lock;  /* guards all here; the leader looks at `wanted` without it */
         pthread_cond_t changed; /* the phase, or the session ends */

@@ -228,6 +228,9 @@ static void allow_all(const struct landlock *landlock, const struct tows_config 
     if (config->scheduler == TOW_CONFIG_MPS && mps != NULL) {
         landlock_allow(landlock, mps, KEEP); /* its sockets and pipes */
     }
+    if (strchr(config->cupti, '/') != NULL) {
+        allow_library(landlock, config->cupti);
+    }
     landlock_allow(landlock, code_cache, SEE); /* the listener writes it */
     landlock_allow(landlock, compile_cache, TREE);
 }

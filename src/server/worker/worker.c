@@ -92,6 +92,7 @@ static int open_backend(const struct tows_config *config, struct tow_backend *re
                         char *why, size_t why_size)
 {
     const char *device = config->device;
+    tow_backend_cuda_cupti(config->cupti);
     if (tows_config_wants_soft(config)) {
         return open_soft(config, ret_backend, why, why_size);
     }

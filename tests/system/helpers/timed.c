@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* timed N: twice six threads that each ask N times which device they use, and after each hundredth
+/* timed N: twice six threads that each ask N times for flags, and after each hundredth
  * time fill some memory. For timelines: no call of any thread is lost, whoever writes it down. */
 
 #include "check.h"
@@ -16,12 +16,12 @@ static int calls;
 static void *work(void *unused)
 {
     CUdeviceptr at;
-    CUdevice device;
+    unsigned flags;
     (void)unused;
     CHECK(cuCtxSetCurrent(context));
     CHECK(cuMemAlloc(&at, 64));
     for (int i = 0; i < calls; i++) {
-        CHECK(cuCtxGetDevice(&device));
+        CHECK(cuCtxGetFlags(&flags));
         if (i % 100 == 0) {
             CHECK(cuMemsetD8Async(at, 1, 64, NULL));
         }

@@ -10,7 +10,7 @@
 #include "backend/soft/engine/capture.h"
 #include "backend/soft/engine/engine.h"
 #include "backend/soft/engine/mark.h"
-#include "backend/soft/engine/span.h"
+#include "backend/spans.h"
 #include "backend/soft/engine/work.h"
 #include "backend/soft/ground/alloc.h"
 #include "backend/soft/ground/context.h"
@@ -347,7 +347,8 @@ static void run_head(struct tow_soft_stream *stream)
     if (op->work.kind == TOW_SOFT_WORK_HOST) {
         op->work.host.status = ctx->error;
     }
-    tow_soft_span_of((struct tow_soft_span_place){op->given_ns, stream->id, stream->queued - 1});
+    tow_soft_work_of((struct tow_soft_work_place){op->given_ns, op->command, (uint32_t)stream->id,
+                                                  stream->queued - 1});
     tow_mutex_unlock(&tow_soft.lock);
 
     CUresult result = tow_soft_work_run(&op->work, ctx);
@@ -469,9 +470,10 @@ static struct tow_soft_op *engine_enqueue(struct tow_soft_stream *stream,
     }
     op->stream = stream;
     op->seq = ++tow_soft.seq;
-    op->given_ns = atomic_load_explicit(&tow_soft_spans_kept, memory_order_relaxed)
+    op->given_ns = atomic_load_explicit(&tow_spans_kept, memory_order_relaxed)
                        ? (uint64_t)tow_time_now_ns()
                        : 0;
+    op->command = tow_spans_command;
     op->work = *work;
     memset(work, 0, sizeof *work);
     if (is_counted(&op->work)) {

@@ -15,6 +15,7 @@ struct tow_soft_op {
     struct tow_soft_stream *stream; /* borrowed */
     uint64_t seq;
     uint64_t given_ns; /* while spans are kept */
+    uint64_t command;  /* see backend/spans.h */
     struct tow_soft_work work;
     unsigned step;  /* of MEMOPS: how many are done */
     bool *ret_done; /* borrowed from a caller that waits; set when the op is gone */

@@ -3,7 +3,7 @@
  * others are in the rooms above (tow_soft_hooks). */
 #include "backend/backend.h"
 #include "backend/soft/engine/mark.h"
-#include "backend/soft/engine/span.h"
+#include "backend/spans.h"
 #include "backend/soft/engine/work.h"
 #include "backend/soft/ground/alloc.h"
 #include "backend/soft/ground/context.h"
@@ -208,16 +208,29 @@ int tow_soft_work_clone(const struct tow_soft_work *work, struct tow_soft_work *
     return rc;
 }
 
+/* Whose op this thread is about to run; the nodes of a graph are its own. */
+static __thread struct tow_soft_work_place here;
+
+void tow_soft_work_of(struct tow_soft_work_place place)
+{
+    here = place;
+}
+
 CUresult tow_soft_work_run(struct tow_soft_work *work, struct tow_soft_ctx *ctx)
 {
     const struct tow_soft_work_ops *ops = ops_of(work);
     struct tow_backend_span span = {0};
-    if (__builtin_expect(atomic_load_explicit(&tow_soft_spans_kept, memory_order_relaxed), 0) &&
+    if (__builtin_expect(atomic_load_explicit(&tow_spans_kept, memory_order_relaxed), 0) &&
         ops->describe != NULL) {
         const char *name = ops->describe(work, &span);
         span.began_ns = (uint64_t)tow_time_now_ns();
         CUresult result = ops->run(work, ctx);
-        tow_soft_span_keep(&span, name);
+        span.ended_ns = (uint64_t)tow_time_now_ns();
+        span.given_ns = here.given_ns != 0 ? here.given_ns : span.began_ns;
+        span.command = here.command;
+        span.stream = here.stream;
+        span.queued = here.queued;
+        tow_spans_keep(&span, name);
         return result;
     }
     return ops->run(work, ctx);

@@ -130,6 +130,12 @@ int tow_soft_work_plain_clone(struct tow_soft_work *copy);
 int tow_soft_work_no_clone(struct tow_soft_work *copy);
 /* NULL if there is no memory. */
 void *tow_soft_copy_bytes(const void *bytes, size_t size);
+/* Where the work is that this thread is about to run, for a timeline. */
+struct tow_soft_work_place {
+    uint64_t given_ns, command;
+    uint32_t stream, queued;
+};
+void tow_soft_work_of(struct tow_soft_work_place place);
 /* Frees what the work holds. */
 void tow_soft_work_fini(struct tow_soft_work *work);
 /* Copies it with references of its own; not what holds graphs (tow_soft_graph_copy does that). */

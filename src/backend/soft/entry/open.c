@@ -3,7 +3,7 @@
 #include "backend/backend.h"
 #include "backend/soft/code/module.h"
 #include "backend/soft/engine/engine.h"
-#include "backend/soft/engine/span.h"
+#include "backend/spans.h"
 #include "backend/soft/entry/entry.h"
 #include "backend/soft/graph/graph.h"
 #include "backend/soft/ground/alloc.h"
@@ -78,7 +78,7 @@ static void close_all(void)
     tow_soft_libraries_fini();
     tow_soft_graphs_fini();
     tow_soft_engine_stop();
-    tow_soft_spans_fini();
+    tow_spans_fini();
     tow_soft_retire_poll(UINT64_MAX);
     for (unsigned i = 0; i < tow_soft.device_count; i++) {
         tow_soft_ctx_free(tow_soft.devices[i].primary);
@@ -104,6 +104,15 @@ static void close_all(void)
     tow_soft.exchange = NULL;
     tow_mutex_unlock(&tow_soft.lock);
 }
+
+static int soft_timeline_begin(struct tow_backend_timeline_how *ret_how)
+{
+    *ret_how = (struct tow_backend_timeline_how){.stays = false};
+    return tow_spans_begin();
+}
+
+static const struct tow_backend_timeline_ops soft_timeline = {
+    .begin = soft_timeline_begin, .take = tow_spans_take, .name = tow_spans_name};
 
 static void soft_close(struct tow_backend *backend)
 {
@@ -211,7 +220,7 @@ static void describe_backend(const struct tow_soft_options *options,
     ret_backend->away = &tow_soft_away_ops;
     ret_backend->gpu_time = tow_soft_engine_time;
     ret_backend->session = tow_soft_checked() ? tow_soft_check_session : NULL;
-    ret_backend->timeline = &tow_soft_span_ops;
+    ret_backend->timeline = &soft_timeline;
     ret_backend->close = soft_close;
     ret_backend->state = &tow_soft;
 }

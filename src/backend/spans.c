@@ -1,22 +1,23 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Keeps what was run and when: a ring of spans, and the kernels' names. */
-#include "backend/soft/engine/span.h"
+#include "backend/spans.h"
 
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/clock.h"
 #include "base/mutex.h"
 
 enum {
     SPANS_MAX = 1 << 16, /* 3.7 MB; whoever wants them takes them many times a second */
     NAMES_MAX = 1 << 12, /* further kernels have none */
     NAME_MAX_LENGTH = 512,
+    RECENT = 256,
 };
 
-/* Process-wide, as the software GPU is. */
-atomic_bool tow_soft_spans_kept;
+/* Process-wide, as a backend is. */
+atomic_bool tow_spans_kept;
+__thread uint64_t tow_spans_command;
 
 static struct {
     struct tow_mutex lock;         /* guards all here */
@@ -26,14 +27,8 @@ static struct {
     char **names;    /* owned, and so are they: by number, less 1 */
     uint32_t *slots; /* owned: numbers by the names' hash; 0: free */
     uint32_t name_count;
-} kept = {.lock = TOW_MUTEX(SOFT_SPANS)};
-
-static __thread struct tow_soft_span_place here;
-
-void tow_soft_span_of(struct tow_soft_span_place place)
-{
-    here = place;
-}
+    uint32_t recent[RECENT]; /* numbers by the names' addresses: most have come before */
+} kept = {.lock = TOW_MUTEX(BACKEND_SPANS)};
 
 /* Locked: the name's number, 0 if there is no room for it. */
 static uint32_t span_name(const char *name)
@@ -59,9 +54,18 @@ static uint32_t span_name(const char *name)
     return kept.name_count;
 }
 
-void tow_soft_span_keep(const struct tow_backend_span *span, const char *name)
+/* The same, sooner if the same string has come before. */
+static uint32_t span_name_again(const char *name)
 {
-    uint64_t now = (uint64_t)tow_time_now_ns();
+    uint32_t *recent = &kept.recent[((uintptr_t)name >> 4) % RECENT];
+    if (*recent == 0 || strcmp(kept.names[*recent - 1], name) != 0) {
+        *recent = span_name(name);
+    }
+    return *recent;
+}
+
+void tow_spans_keep(const struct tow_backend_span *span, const char *name)
+{
     tow_mutex_lock(&kept.lock);
     if (kept.ring == NULL || kept.count == SPANS_MAX) {
         kept.lost++;
@@ -70,15 +74,11 @@ void tow_soft_span_keep(const struct tow_backend_span *span, const char *name)
     }
     struct tow_backend_span *into = &kept.ring[(kept.first + kept.count++) % SPANS_MAX];
     *into = *span;
-    into->ended_ns = now;
-    into->given_ns = here.given_ns != 0 ? here.given_ns : span->began_ns;
-    into->stream = (uint32_t)here.stream;
-    into->queued = here.queued;
-    into->name = name != NULL ? span_name(name) : 0;
+    into->name = name != NULL ? span_name_again(name) : 0;
     tow_mutex_unlock(&kept.lock);
 }
 
-static int spans_begin(void)
+int tow_spans_begin(void)
 {
     tow_mutex_lock(&kept.lock);
     if (kept.ring == NULL) {
@@ -89,14 +89,21 @@ static int spans_begin(void)
     bool whole = kept.ring != NULL && kept.names != NULL && kept.slots != NULL;
     tow_mutex_unlock(&kept.lock);
     if (!whole) {
-        tow_soft_spans_fini();
+        tow_spans_fini();
         return -ENOMEM;
     }
-    atomic_store(&tow_soft_spans_kept, true);
+    atomic_store(&tow_spans_kept, true);
     return 0;
 }
 
-static unsigned spans_take(struct tow_backend_span *ret_spans, unsigned count, uint64_t *ret_lost)
+void tow_spans_lose(uint64_t count)
+{
+    tow_mutex_lock(&kept.lock);
+    kept.lost += count;
+    tow_mutex_unlock(&kept.lock);
+}
+
+unsigned tow_spans_take(struct tow_backend_span *ret_spans, unsigned count, uint64_t *ret_lost)
 {
     tow_mutex_lock(&kept.lock);
     unsigned taken = count < kept.count ? count : kept.count;
@@ -110,7 +117,15 @@ static unsigned spans_take(struct tow_backend_span *ret_spans, unsigned count, u
     return taken;
 }
 
-static const char *spans_name(uint32_t number)
+unsigned tow_spans_count(void)
+{
+    tow_mutex_lock(&kept.lock);
+    unsigned count = kept.count;
+    tow_mutex_unlock(&kept.lock);
+    return count;
+}
+
+const char *tow_spans_name(uint32_t number)
 {
     tow_mutex_lock(&kept.lock);
     const char *name = number > 0 && number <= kept.name_count ? kept.names[number - 1] : NULL;
@@ -118,9 +133,9 @@ static const char *spans_name(uint32_t number)
     return name;
 }
 
-void tow_soft_spans_fini(void)
+void tow_spans_fini(void)
 {
-    atomic_store(&tow_soft_spans_kept, false);
+    atomic_store(&tow_spans_kept, false);
     tow_mutex_lock(&kept.lock);
     for (uint32_t i = 0; i < kept.name_count; i++) {
         free(kept.names[i]);
@@ -131,9 +146,8 @@ void tow_soft_spans_fini(void)
     kept.names = NULL;
     kept.slots = NULL;
     kept.ring = NULL;
+    memset(kept.recent, 0, sizeof kept.recent);
     kept.first = kept.count = kept.name_count = 0;
     kept.lost = 0;
     tow_mutex_unlock(&kept.lock);
 }
-
-const struct tow_backend_timeline_ops tow_soft_span_ops = {spans_begin, spans_take, spans_name};
