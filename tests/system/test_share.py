@@ -169,7 +169,7 @@ def a_percentage_holds_on_an_idle_card():
         def fits(looked):
             had, gpu = looked.had()[0] / looked.age()[0], looked.gpu()[0] / looked.age()[0]
             return 0.27 <= had <= 0.33 and gpu <= 0.35, f"its turns took {had:.1%}, its kernels {gpu:.1%}"
-        in_a_window(server, 2, fits)
+        in_a_window(server, 1.2, fits)
 
 
 CLASSES = """scheduler = time
@@ -189,7 +189,7 @@ def a_percentage_holds_beside_others_who_get_the_rest():
             had = [one / age for one, age in zip(looked.had(), looked.age())]
             # Its weight is 100 times that of the other.
             return 0.27 <= had[0] <= 0.33 and had[1] >= 0.6, f"turns took {had[0]:.1%} and {had[1]:.1%}"
-        in_a_window(server, 3, fits)
+        in_a_window(server, 2, fits)
 
 
 @t.test(120, alone=True)
@@ -197,7 +197,7 @@ def a_higher_priority_goes_first():
     """The higher one ends first: the other would not for long."""
     with configured(CLASSES % ("priority = high", "priority = low")) as server, busy(server), busy(server, kind="tcp"):
         t.wait_until(lambda: all(one["turns"]["had_s"] + one["turns"]["waited_s"] > 0 for one in server.status()["sessions"]), 30, "both are there")
-        low, high = parts(Looked(server).until(3).had())
+        low, high = parts(Looked(server).until(2).had())
         t.check(high > 0.85 and low > 0, f"the higher one got {high:.1%}, the lower one {low:.1%}")
 
 
