@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "client/hostmem/copy_pool.h"
 #include "client/hostmem/fault.h"
 #include "client/link/call.h"
 #include "gen/event.h"
@@ -120,6 +121,7 @@ static bool begin(void)
         return false;
     }
     server.line = &own;
+    towc_copy_pool_set_size(3);
     tow_lock_init(&server.send.lock, CLIENT_SEND);
     tow_mutex_init(&server.wait.lock, CLIENT_WAIT);
     tow_mutex_init(&server.lane.lock, CLIENT_LANES);

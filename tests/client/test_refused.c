@@ -17,7 +17,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
-#include "client/copy/copy_pool.h"
+#include "client/hostmem/copy_pool.h"
 #include "client/copy/shared.h"
 #include "fake_backend.h"
 #include "gen/context_client.h"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Threads that copy together: every stripe once, whoever asks and how many at once. */
-#include "client/copy/copy_pool.h"
+#include "client/hostmem/copy_pool.h"
 
 #include <errno.h>
 #include <pthread.h>

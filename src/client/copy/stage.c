@@ -11,7 +11,7 @@
 #include "base/mutex.h"
 #include "client/stream/context.h"
 #include "client/stream/stream.h"
-#include "client/copy/copy_pool.h"
+#include "client/hostmem/copy_pool.h"
 #include "client/copy/part.h"
 #include "client/copy/shared.h"
 #include "client/completion/completion.h"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Over shared memory: the staging, through which bytes go between the device and memory that the
- * worker does not have. A few threads pack them into it (client/copy/copy_pool.h) while the
+ * worker does not have. A few threads pack them into it (client/hostmem/copy_pool.h) while the
  * device's engine takes them out, or the other way about.
  */
 #ifndef TOW_CLIENT_STAGE_H

@@ -19,6 +19,7 @@
 #include "base/mutex.h"
 #include "base/thread.h"
 #include "base/tree.h"
+#include "client/hostmem/copy_pool.h"
 #include "client/link/side.h"
 #include "wire/control.h"
 #include "wire/diff.h"
@@ -31,6 +32,7 @@ enum {
     RUN = TOW_FETCH_MAX, /* bytes that come or leave together at most */
     AHEAD = 2 << 20,     /* behind so many bytes what follows is fetched untouched */
     STAYING = 256 << 10, /* runs of so many bytes stay when they were compared */
+    SHARE = 512 << 10,   /* what one thread places or drops at a time */
     FASTER = 4,          /* who walks gets so many times as much each time */
     BATCH = 64,          /* runs whose changes go out together at most */
 };
@@ -174,6 +176,36 @@ static bool fault_place(int fd, uint64_t at, const uint8_t *bytes, uint64_t size
         }
     }
     return true;
+}
+
+/* What is placed by several threads: the kernel takes long for each page. */
+struct placing {
+    uint64_t at, size;
+    const uint8_t *bytes;
+    bool stops;
+    atomic_int error;
+};
+
+static void place_stripe(void *user, size_t index)
+{
+    struct placing *placing = user;
+    uint64_t from = index * SHARE, left = placing->size - from;
+    if (!fault_place(uffd, placing->at + from, placing->bytes + from, left < SHARE ? left : SHARE,
+                     placing->stops)) {
+        atomic_store(&placing->error, errno);
+    }
+}
+
+/* What is dropped at once. */
+struct span {
+    void *at;
+    size_t size;
+};
+
+static void drop_stripe(void *user, size_t index)
+{
+    const struct span *span = (const struct span *)user + index;
+    madvise(span->at, span->size, MADV_DONTNEED);
 }
 
 /* Where it is then; NULL: it cannot be moved. */
@@ -538,9 +570,15 @@ static void fault_arrive(struct range *r, size_t first, size_t n, const uint8_t 
     size_t offset = first * block_size, size = bytes_of(r, first, n);
     bool stops = bytes != NULL && protects && !writes;
     enum state state = stops ? CLEAN : bytes == NULL ? NEW : state_written(r, first, n, bytes);
-    if (!fault_place(uffd, r->base + offset, bytes != NULL ? bytes : zeros, size, stops)) {
+    struct placing placing = {.at = r->base + offset,
+                              .size = size,
+                              .bytes = bytes != NULL ? bytes : zeros,
+                              .stops = stops};
+    towc_copy_pool_run((size + SHARE - 1) / SHARE, place_stripe, &placing);
+    int error = atomic_load(&placing.error);
+    if (error != 0) {
         tow_log(TOW_AREA_CLIENT, TOW_LOG_WARN, "managed memory at 0x%llx cannot be filled: %s",
-                (unsigned long long)(r->base + offset), strerror(errno));
+                (unsigned long long)placing.at, strerror(error));
     }
     memset(r->states + first, (int)state, n);
     part_add(r, stops ? RESTING : CHANGING, first, n);
@@ -818,6 +856,8 @@ static void end_run(const struct run *run)
 static void drop_resting(struct towc_faults *faults)
 {
     struct range *r;
+    struct span spans[BATCH];
+    size_t count = 0;
     while ((r = faults->lists[RESTING].first) != NULL) {
         const struct part *part = &r->parts[RESTING];
         for (size_t first = part->low, n; first < part->high; first += n) {
@@ -827,12 +867,20 @@ static void drop_resting(struct towc_faults *faults)
                 n = 1;
                 continue;
             }
-            madvise((void *)(uintptr_t)(r->base + first * block_size), bytes_of(r, first, n),
-                    MADV_DONTNEED);
             memset(r->states + first, ABSENT, n);
+            uint64_t at = r->base + first * block_size, end = at + bytes_of(r, first, n);
+            for (; at < end; at += spans[count++].size) {
+                if (count == BATCH) {
+                    towc_copy_pool_run(count, drop_stripe, spans);
+                    count = 0;
+                }
+                spans[count].at = (void *)(uintptr_t)at;
+                spans[count].size = end - at < SHARE ? end - at : SHARE;
+            }
         }
         part_take(r, RESTING, part->count);
     }
+    towc_copy_pool_run(count, drop_stripe, spans);
 }
 
 /* With the lock held, which is given meanwhile: sends what was gathered. */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The helper threads of large copies: started once, asleep between copies. */
-#include "client/copy/copy_pool.h"
+#include "client/hostmem/copy_pool.h"
 
 #include <errno.h>
 #include <limits.h>
