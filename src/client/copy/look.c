@@ -12,7 +12,7 @@
 #include "client/stream/context.h"
 
 /* Smaller uploads ride in their commands: to page-lock what few bytes go through costs more. */
-enum { STAGED_MIN = 8 << 10 };
+enum { STAGED_MIN = (16 << 10) + 1 };
 
 /* Bytes of asynchronous downloads under way; beyond, they are waited for. The worker's limit,
  * TOW_PINNED_TOTAL, is more than twice that: it rounds sizes up to powers of two. */
