@@ -22,6 +22,7 @@ sys.path.insert(0, str(ROOT / "tools" / "apigen"))
 import apigen  # noqa: E402
 import cgen  # noqa: E402
 import client  # noqa: E402
+import record  # noqa: E402
 import signature  # noqa: E402
 import status  # noqa: E402
 import table  # noqa: E402
@@ -175,6 +176,80 @@ class Rules(unittest.TestCase):
             with self.assertRaises(table.TableError) as caught:
                 self._read(f"family x 10;\ngone 11 cuA;\n{line}\n")
             self.assertIn("is already at api/x.api:2", str(caught.exception))
+
+    def _kept(self, line):
+        family = self._read(f"family x 10;\n{line}\n")[0]
+        return record.of(cgen.Model([family], MODEL.types), family.functions[0])
+
+    def test_what_the_record_keeps_is_read_as_written(self):
+        kept = self._kept("fn 11 cuA(new CUstream *s, unsigned int flags) since(1);")
+        self.assertEqual((kept.what, kept.param.name, kept.kind), ("makes", "s", ""))
+        kept = self._kept("fn 11 cuA(drop CUstream s) async since(1);")
+        self.assertEqual((kept.what, kept.param.name), ("ends", "s"))
+        kept = self._kept("fn 11 cuA(out CUdeviceptr *p, size_t n) makes(p) since(1);")
+        self.assertEqual((kept.what, kept.param.name, kept.kind), ("makes", "p", "memory"))
+        kept = self._kept("fn 11 cuA(CUdeviceptr p, size_t n) ends(p, mapping) since(1);")
+        self.assertEqual((kept.what, kept.kind), ("ends", "mapping"))
+        kept = self._kept("fn 11 cuA(new CUgraphNode *n, CUgraph g) part(g) since(1);")
+        self.assertEqual((kept.what, kept.param.name, kept.whole.name), ("makes", "n", "g"))
+        kept = self._kept("fn 11 cuA(CUlimit limit, size_t value) last(context, limit) since(1);")
+        self.assertEqual((kept.what, kept.object, [k.name for k in kept.keys]), ("last", "context", ["limit"]))
+        kept = self._kept("fn 11 cuA(out CUdeviceptr *p) stays(shared) since(1);")
+        self.assertEqual((kept.what, kept.reason), ("stays", "shared"))
+        self.assertIsNone(self._kept("fn 11 cuA(int a) local since(1);"))
+
+    def test_a_function_that_travels_says_what_the_record_keeps(self):
+        for line, message in (
+            ("fn 11 cuA(int a) since(1);", "api/x.api:2: cuA: say what the record keeps of it"),
+            ("fn 11 cuA(int a) asks runs since(1);", "it says 'asks' and 'runs': one of them"),
+            ("fn 11 cuA(new CUstream *s) asks since(1);", "it says 'asks' and 'makes'"),
+            ("fn 11 cuA(int a) asks local since(1);", "it does not travel, and the record keeps nothing of it: take 'asks' away"),
+            ("fn 11 cuA(int a) keeps(b) since(1);", "keeps(b): it has no such parameter"),
+            ("fn 11 cuA(int a) last(context, b) since(1);", "last(b): it has no such parameter"),
+            ("fn 11 cuA(int a) keeps(a) since(1);", "say of which kind it is: memory, reservation"),
+            ("fn 11 cuA(CUdeviceptr p) ends(p, house) since(1);", "say of which kind it is"),
+            ("fn 11 cuA(CUstream s) keeps(s, memory) since(1);", "a CUstream is of one kind"),
+            ("fn 11 cuA(out CUgraph *g, CUstream s) asks since(1);", "'asks', and it answers a handle: say finds(OBJECT)"),
+            ("fn 11 cuA(out int *n, CUstream s) finds(s) since(1);", "'finds', and it answers no handle"),
+            ("fn 11 cuA(CUstream s) stays(tired) since(1);", "stays(tired): the reasons stand in"),
+            ("fn 11 cuA(CUstream s) keeps() since(1);", "'keeps' says nothing more"),
+            ("fn 11 cuA(CUgraph g) part(g) since(1);", "part: it answers nothing"),
+        ):
+            with self.assertRaises(table.TableError) as caught:
+                self._kept(line)
+            self.assertIn(message, str(caught.exception), line)
+
+    def test_names_agree_with_what_the_record_keeps(self):
+        """A function that is called Get and is kept, or Set and is not, was given the wrong word, or stands here."""
+        ask = r"(Get(?!Managed$)|Query$|Is[A-Z]|Enumerate|Occupancy|DebugDotPrint|Synchronize$|ElapsedTime)"
+        change = r"(Set(?!Params.*Get)[A-Z]|CopyAttributes|AddDependencies|RemoveDependencies|Enable|Disable)"
+        others = {"cuMemHostGetDevicePointer_v2": "makes",  # the server's part: memory of the program becomes reachable
+                  "cuStreamGetCaptureInfo_v3": "stays", "cuIpcGetEventHandle": "stays", "cuIpcGetMemHandle": "stays"}
+        for f in MODEL.functions:
+            kept = record.of(MODEL, f)
+            if kept is None:
+                continue
+            if f.name in others:
+                self.assertEqual(kept.what, others[f.name], f.name)
+            elif re.search(ask, f.name):
+                self.assertIn(kept.what, ("asks", "finds"), f.name)
+            elif re.search(change, f.name):
+                self.assertIn(kept.what, ("keeps", "last"), f.name)
+            elif re.search(r"(Create|Alloc|Load|Reserve|Retain|Instantiate)", f.name) and "Multicast" not in f.name:
+                self.assertEqual(kept.what, "makes", f.name)
+            elif re.search(r"(Destroy|Free|Unload|Unmap|Release|Unregister)", f.name) and not re.search(r"AddMemFree", f.name):
+                self.assertEqual(kept.what, "ends", f.name)
+
+    def test_what_is_made_can_end(self):
+        """Each kind of object has a function that ends it, or is a part of another."""
+        made, ended = set(), set()
+        for f in MODEL.functions:
+            kept = record.of(MODEL, f)
+            if kept is not None and kept.what in ("makes", "ends"):
+                kind = kept.kind or kept.param.base
+                (made if kept.what == "makes" and kept.whole is None else ended).add(kind)
+        # The primary context ends by its device; of a descriptor CUDA knows no end.
+        self.assertEqual(made - ended, {"CUdevResourceDesc"})
 
     def test_generating_twice_gives_the_same(self):
         self.assertEqual(apigen.outputs(MODEL), apigen.outputs(MODEL))

@@ -20,6 +20,7 @@ import cgen  # noqa: E402
 import client  # noqa: E402
 import driver  # noqa: E402
 import golden  # noqa: E402
+import record  # noqa: E402
 import server  # noqa: E402
 import status  # noqa: E402
 import table  # noqa: E402
@@ -78,9 +79,12 @@ def generate(api, only, folder):
     types = table.read_types(api)
     if only not in (None, "all"):
         family = table.read_family(Path(api) / f"{only}.api")
-        write(folder, of_family(cgen.Model([family], types), family))
+        model = cgen.Model([family], types)
+        record.check(model)
+        write(folder, of_family(model, family))
         return
     model = cgen.Model(table.read_families(api), types)
+    record.check(model)
     write(folder, of_all(model) if only else outputs(model))
 
 

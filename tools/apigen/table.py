@@ -10,6 +10,10 @@ PARAM_CALLS = {"count", "bytes"}
 FLAGS = {"async", "local", "by-hand", "client-by-hand", "server-by-hand", "noctx", "syncs", "shows", "quick",
          "blocks", "records", "awaits", "captured", "quick-idle", "pending"}
 FLAG_CALLS = {"ptsz", "ptds", "since", "unsupported", "same", "before", "wire"}
+# What a session's record keeps of a function (record.py): with arguments, but for the last two.
+RECORD_WORDS = ("makes", "part", "ends", "keeps", "last", "finds", "stays", "asks", "runs")
+FLAG_CALLS |= set(RECORD_WORDS[:-2])
+FLAGS |= set(RECORD_WORDS[-2:])
 
 
 class TableError(Exception):
