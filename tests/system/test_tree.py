@@ -312,10 +312,10 @@ def compiled_again(changed):
 @t.test()
 def a_changed_line_of_the_table_builds_its_family_again():
     """The rest of the API, and who does not use the family, stays as it is."""
-    found = compiled_again(changed_outputs(" shows since(12080)", " shows quick since(12080)"))
+    found = compiled_again(changed_outputs(" shows asks since(12080)", " shows quick asks since(12080)"))
     t.check(0 < len(found) <= 8, f"a behaviour word compiles {len(found)} files: {' '.join(found)}")
     found = compiled_again(changed_outputs(
-        "family event 760;", "family event 760;\n## Made up.\nfn 799 cuEventMadeUp(out int *a, CUevent b) since(13000);"))
+        "family event 760;", "family event 760;\n## Made up.\nfn 799 cuEventMadeUp(out int *a, CUevent b) asks since(13000);"))
     t.check("src/gen/event_client.c" in " ".join(found).replace("meson-generated_.._.._gen_", "src/gen/").replace(".c.o", ".c"),
             f"not understood: {found}")
     product = [path for path in found if path.startswith(("src/", "lib/", "bin/"))]

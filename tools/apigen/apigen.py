@@ -51,6 +51,8 @@ def of_all(model):
         "driver_stubs.h": driver.stubs_header(model),
         "client_api.h": client.api_header(model),
         "server_api.h": server.header(model),
+        "record_rules.h": record.header(),
+        "record_rules.c": record.source(model),
         "functions.c": driver.functions_source(model),
         "client_procs.c": client.procs(model),
         "golden_vectors.c": golden.source(model),

@@ -85,6 +85,9 @@ static const struct option_entry entries[] = {
     {"soft-suspend", 0, KIND_COUNT, FOR_WORKER, AT(soft_suspend), 1000000, "N",
      "Their memory is put out and taken in again in front of every N-th command, as by towline\n"
      "suspend and resume; for tests (0: never)."},
+    {"soft-record", 0, KIND_COUNT, FOR_WORKER, AT(soft_record), 1000000, "N",
+     "What a session makes is recorded, and the record compared with it after every N-th call\n"
+     "that is recorded; for tests (0: never)."},
     {"idle-workers", 0, KIND_COUNT, 0, AT(idle_workers), 64, "N",
      "Workers kept ready, so that a program starts faster (1). On a real GPU each\n"
      "holds some hundred MiB of its memory."},

@@ -67,6 +67,7 @@ struct tows_config {
     uint64_t soft_fair;                   /* 1: peers share the cores, see usage.c */
     uint64_t soft_strict;                 /* 1: waits where NVIDIA's driver may */
     char soft_check[TOW_CONFIG_TEXT_MAX]; /* "TOOL:PATH" of `towline check`; of a private server */
+    uint64_t soft_record;                 /* recorded, and compared so often, for tests; 0: never */
     uint64_t soft_suspend; /* suspended in front of every such command, for tests; 0: never */
     uint64_t idle_workers;
     uint64_t max_sessions;

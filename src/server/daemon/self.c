@@ -71,6 +71,7 @@ static void *self_serve(void *arg)
         .code_cache = code_cache[0] == '\0' ? NULL : code_cache,
         .code_cache_max = self->config.code_cache,
         .suspend_every = self->config.soft_suspend,
+        .record_every = self->config.soft_record,
         .in_process = true,
         .exports = &export_ops,
     };

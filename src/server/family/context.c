@@ -100,6 +100,7 @@ bool tows_context_bind(struct tows_serve *call, uint64_t id, CUcontext context, 
         call->status = CUDA_ERROR_CONTEXT_IS_DESTROYED;
         return false;
     }
+    tows_serve_list_id(id);
     put_facts(call, context);
     return true;
 }

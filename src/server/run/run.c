@@ -12,6 +12,7 @@
 #include "gen/context.h"
 #include "gen/server_api.h"
 #include "server/code/code.h"
+#include "server/remake/take.h"
 #include "server/run/dispatch.h"
 #include "server/run/hello.h"
 #include "server/run/suspend.h"
@@ -81,6 +82,7 @@ static void session_destroy(struct tows_session *session)
     tow_lanes_destroy(session->lanes);
     tows_transfer_end_all(session);
     tows_link_state_end(session); /* before the images that links hold */
+    tows_take_end(session);
     tows_session_fini(session);
     tows_suspend_fini(session);
     free(session);
@@ -103,6 +105,9 @@ static int session_create(struct tow_line *line, struct tow_backend *backend,
     tows_serve_add_all(session->table);
     tows_suspend_init(session);
     int error = tows_session_init(session);
+    if (error == 0 && options->record_every != 0) {
+        error = tows_take_begin(session, options->record_every);
+    }
     if (error < 0) {
         session_destroy(session);
         return error;

@@ -184,13 +184,40 @@ void tows_serve_put_range(struct tows_serve *call, CUdeviceptr address)
     tow_enc_u64(&call->out, known ? size - (address - base) : 1);
 }
 
+static _Thread_local struct tows_serve_ids *listed;
+
+void tows_serve_list_ids(struct tows_serve_ids *ids)
+{
+    listed = ids;
+}
+
+void tows_serve_list_id(uint64_t id)
+{
+    if (listed == NULL) {
+        return;
+    }
+    if (listed->count == listed->room) {
+        uint32_t room = listed->room * 2 + 16;
+        uint64_t *grown = realloc(listed->ids, room * sizeof *grown);
+        if (grown == NULL) {
+            listed->lacking = true;
+            return;
+        }
+        listed->ids = grown;
+        listed->room = room;
+    }
+    listed->ids[listed->count++] = id;
+}
+
 void tows_serve_bind(struct tows_serve *call, enum tow_handle_kind kind, uint64_t id, void *handle)
 {
     if (TOW_ID_KIND(id) != (unsigned)kind || TOW_ID_OF_SERVER(id) ||
         tows_handles_bind(&call->session->handles, id, call->status == CUDA_SUCCESS ? handle : NULL,
                           call->status, call->frame.context) < 0) {
         call->malformed = true;
+        return;
     }
+    tows_serve_list_id(id);
 }
 
 void tows_serve_unbind(struct tows_serve *call, enum tow_handle_kind kind, uint64_t id)
@@ -229,7 +256,9 @@ uint64_t tows_serve_export(struct tows_serve *call, enum tow_handle_kind kind, v
     if (handle == NULL) {
         return 0;
     }
-    return tows_handles_export(&call->session->handles, kind, handle, call->frame.context);
+    uint64_t id = tows_handles_export(&call->session->handles, kind, handle, call->frame.context);
+    tows_serve_list_id(id);
+    return id;
 }
 
 void tows_serve_export_all(struct tows_serve *call, enum tow_handle_kind kind, void *array,

@@ -81,6 +81,16 @@ void tows_serve_unbind(struct tows_serve *call, enum tow_handle_kind kind, uint6
 bool tows_serve_claim(struct tows_serve *call, enum tow_handle_kind kind, uint64_t id);
 /* The driver did not destroy it after all: the id means what it meant. */
 void tows_serve_unclaim(struct tows_serve *call);
+/* Of this thread: handles' ids that calls bind or answer from here on are listed, until the list is
+ * NULL again. Who keeps a record of calls wants them. */
+struct tows_serve_ids {
+    uint64_t *ids; /* the lister's to free */
+    uint32_t count, room;
+    bool lacking; /* there was no memory for all of them */
+};
+void tows_serve_list_ids(struct tows_serve_ids *ids);
+/* One of them; whoever binds it otherwise than by what is here says so. */
+void tows_serve_list_id(uint64_t id);
 /* The id of a driver handle that the server hands out; minted if it has none yet. NULL is 0. */
 uint64_t tows_serve_export(struct tows_serve *call, enum tow_handle_kind kind, void *handle);
 void tows_serve_export_all(struct tows_serve *call, enum tow_handle_kind kind, void *array,

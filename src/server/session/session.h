@@ -141,11 +141,13 @@ struct tows_session_options {
     void (*on_begin)(struct tows_session *session);
     void (*on_call)(void);  /* the leader waits for memory that is put out; NULL: as nothing */
     uint64_t suspend_every; /* tests: suspended and resumed in front of so many commands; 0: not */
+    uint64_t record_every;  /* tests: it is recorded, and compared so often; 0: not */
     bool quota;             /* GPU memory is refused beyond one */
     bool in_process; /* self: everything is freed; a worker process ends instead, and the driver
                         frees */
 };
 
+struct tows_take;           /* what the session has made, recorded; see server/remake/take.h */
 struct tows_session_thread; /* a per-thread stream and the errors of no-reply calls of one client
                               thread */
 struct tow_lanes;           /* further connections, see transport/lanes.h */
@@ -205,6 +207,7 @@ struct tows_session {
     struct tows_completion completion;
     struct tows_hold hold;
     struct tows_ending ending;
+    struct tows_take *take; /* owned; NULL: nothing is recorded */
 
     struct {
         struct tow_mutex lock; /* guards all here; `led` and `phase` are looked at without it */

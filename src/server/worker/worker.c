@@ -641,6 +641,7 @@ static int worker_serve(const struct tows_config *config, struct tow_backend *ba
                                                           : config->session_memory,
         .suspend_every = config->soft_suspend,
         .on_call = memory_called,
+        .record_every = config->soft_record,
         .quota = request->limits.gpu_memory != 0,
         .threads_max = (unsigned)config->session_threads,
         .commands_max = (unsigned)config->session_commands,
