@@ -271,11 +271,16 @@ static CUresult account_confirm(CUresult result, uint64_t key, int device, uint6
     return result;
 }
 
+static uint64_t account_holds(unsigned device)
+{
+    return tows_ledger_holds(&account.ledger, device);
+}
+
 /* Others may have the room of what was freed. */
 static void account_shrink(void)
 {
     for (int i = 0; tows_room_is_on() && i < account.devices; i++) {
-        tows_room_shrink((unsigned)i, tows_ledger_holds(&account.ledger, (unsigned)i));
+        tows_room_shrink((unsigned)i, account_holds);
     }
 }
 

@@ -52,7 +52,13 @@ bool tows_room_is_on(void)
 
 bool tows_room_has(unsigned device, uint64_t bytes)
 {
-    return room.page == NULL || atomic_load(&room.page->room[place_of(device)]) >= bytes;
+    if (room.page == NULL) {
+        return true;
+    }
+    tow_mutex_lock(&room.lock);
+    bool has = atomic_load(&room.page->room[place_of(device)]) >= bytes;
+    tow_mutex_unlock(&room.lock);
+    return has;
 }
 
 /* Without the lock, by the thread that asks. */
@@ -119,15 +125,18 @@ bool tows_room_hold(unsigned device, uint64_t bytes)
     return can;
 }
 
-void tows_room_shrink(unsigned device, uint64_t bytes)
+/* What is needed is asked with the lock held: who reserves more meanwhile sees what is left. */
+void tows_room_shrink(unsigned device, uint64_t (*needed)(unsigned device))
 {
     unsigned place = place_of(device);
-    if (room.page == NULL || bytes > UINT64_MAX - SPARE - STEP ||
-        atomic_load(&room.page->room[place]) <= round_up(bytes) + SPARE) {
+    if (room.page == NULL) {
         return;
     }
     tow_mutex_lock(&room.lock);
-    if (!room.asks) {
+    uint64_t bytes = needed(device);
+    bool spares = bytes < UINT64_MAX - SPARE - STEP &&
+                  atomic_load(&room.page->room[place]) > round_up(bytes) + SPARE;
+    if (spares && !room.asks) {
         atomic_store(&room.page->room[place], round_up(bytes));
     }
     tow_mutex_unlock(&room.lock);

@@ -22,8 +22,8 @@ bool tows_room_is_on(void);
 bool tows_room_has(unsigned device, uint64_t bytes);
 /* Waits until they have. False: the listener says that there can be none. */
 bool tows_room_hold(unsigned device, uint64_t bytes);
-/* No more than so much is needed. */
-void tows_room_shrink(unsigned device, uint64_t bytes);
+/* Others may have what is no longer needed. */
+void tows_room_shrink(unsigned device, uint64_t (*needed)(unsigned device));
 /* The session ends: nobody waits any more. */
 void tows_room_let_go(void);
 
