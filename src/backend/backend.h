@@ -38,16 +38,22 @@ struct tow_backend_exchange_ops {
  * thread calls these: lock, save, load, unlock, or lock, unlock. A failure comes with a sentence
  * without an end in `why`. */
 struct tow_backend_away_ops {
-    /* All work ends, then whoever calls the driver waits. -ETIMEDOUT: `why` names what kept it;
-     * -EOPNOTSUPP: there is something that cannot be put out. Nobody waits then. */
+    /* NVIDIA's driver does it. It keeps what it puts out in memory of this process, takes no
+     * managed memory, and answers some calls with errors where others wait: so nobody may call it
+     * between save and load. */
+    bool by_driver;
+    /* All work ends, then whoever calls the driver waits. -ETIMEDOUT: `why` names what kept it, or
+     * is empty where the backend does not know; -EOPNOTSUPP: there is something that cannot be put
+     * out. Nobody waits then. */
     int (*lock)(int64_t deadline_ns, char *why, size_t why_size);
-    /* Locked: what the memory holds goes into the empty file, and the memory is free. If it fails
-     * all is as before; -EIO: it is not, the session is lost. */
+    /* Locked: what the memory holds goes into the empty file, of *ret_bytes bytes, and the memory
+     * is free (by_driver: neither is touched). If it fails all is as before; -EIO: it is not, the
+     * session is lost. */
     int (*save)(int fd, uint64_t *ret_bytes, char *why, size_t why_size);
     /* Saved, and still locked: the opposite. If it fails the session is lost. */
     int (*load)(int fd, char *why, size_t why_size);
-    /* Those who wait go on. */
-    void (*unlock)(void);
+    /* Those who wait go on. If it fails the session is lost. */
+    int (*unlock)(char *why, size_t why_size);
     /* From now on `called` is called by whoever begins to wait there. NULL: a backend that cannot
      * know. */
     void (*watch)(void (*called)(void));

@@ -43,9 +43,9 @@ const struct tow_command tow_command_suspend = {
             "Kernels, copies and host functions that run end first. --limit says how long they may "
             "take (30 s). If\n"
             "that is too short the session goes on, and a sentence says what kept it.\n"
-            "It works on the software GPU; on NVIDIA's driver it is refused for now. It is refused "
-            "for a session\n"
-            "that shares GPU memory with other programs, too.\n"
+            "It is refused for a session that shares GPU memory with other programs, and on "
+            "NVIDIA's driver (570 or\n"
+            "newer) for one with managed memory.\n"
             "Who may is who may end it: see towline end --help.\n"
             "Without -s: TOWLINE_SERVER, then the config file, then this machine's own socket.\n",
     .flags = suspend_flags,

@@ -334,11 +334,11 @@ def memory_that_others_have_is_not_put_out():
 
 
 @t.test(60)
-def on_a_driver_it_is_refused_with_a_sentence():
-    """A driver of our own that stands for NVIDIA's."""
+def on_an_old_driver_it_is_refused_with_a_sentence():
+    """A driver of our own that has no checkpoints, as NVIDIA's before 570."""
     driver = t.build_c(HELPERS / "printing_driver.c", ["-shared", "-fPIC"], "printing_driver.so")
     with t.Server(device=str(driver)) as server, Program(server, "idle") as program:
-        refused(order(server, "suspend", program.session), "sessions on NVIDIA's driver cannot be suspended yet; end it with towline end")
+        refused(order(server, "suspend", program.session), "the server's driver cannot suspend programs; NVIDIA's can from 570 on")
         t.equal(program.shown()["state"], "running", "its state")
         program.finish()
 

@@ -51,7 +51,7 @@ static void put_out_and_in(void)
     assert_int_equal(saved, used);
     assert_int_equal(tow_soft.devices[0].own_used, 0);
     assert_int_equal(backend.away->load(fd, why, sizeof why), 0);
-    backend.away->unlock();
+    assert_int_equal(backend.away->unlock(why, sizeof why), 0);
     struct stat file;
     assert_int_equal(fstat(fd, &file), 0);
     assert_int_equal(file.st_blocks, 0); /* what was read again is not held twice */
@@ -285,7 +285,7 @@ static void whoever_calls_meanwhile_waits(void **state)
     }
     assert_int_equal(backend.away->load(fd, why, sizeof why), 0);
     assert_int_equal(atomic_load(&called), 1);
-    backend.away->unlock();
+    assert_int_equal(backend.away->unlock(why, sizeof why), 0);
     pthread_join(thread, NULL);
     assert_int_equal(atomic_load(&called), 2);
     close(fd);
@@ -307,7 +307,7 @@ static void without_room_all_is_as_before(void **state)
     assert_true(backend.away->save(closed, &saved, why, sizeof why) < 0);
     assert_true(backend.away->save(sealed, &saved, why, sizeof why) < 0);
     assert_non_null(strstr(why, "its memory cannot be kept: "));
-    backend.away->unlock();
+    assert_int_equal(backend.away->unlock(why, sizeof why), 0);
     assert_int_equal(gpu_used(), used);
     check_for(memory[0], 4 * MIB, 0);
     check_for(memory[1], 4 * MIB, 1);

@@ -10,6 +10,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "backend/cuda/away.h"
 #include "backend/cuda/cupti.h"
 #include "backend/cuda/space.h"
 #include "base/log.h"
@@ -193,6 +194,10 @@ int tow_backend_cuda_open(const char *path, uint64_t slot, struct tow_backend *r
              devices == 1 ? "" : "s");
     ret_backend->range_count = tow_space_ranges(slot, ret_backend->ranges);
     ret_backend->timeline = &tow_cupti_ops;
+    /* Drivers before 570 do not have it. */
+    if (dlsym(library, "cuCheckpointProcessLock") != NULL) {
+        ret_backend->away = tow_cuda_away_begin(&ret_backend->driver);
+    }
     ret_backend->close = cuda_close;
     ret_backend->state = state;
     return 0;

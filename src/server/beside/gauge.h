@@ -35,6 +35,9 @@ uint64_t tows_gauge_ask(struct tows_gauge *gauge);
 /* Whether those numbers are there, or never will be. */
 bool tows_gauge_has(const struct tows_gauge *gauge, uint64_t ticket);
 
+/* Free memory of the GPU that has most; UINT64_MAX: nobody says. */
+uint64_t tows_gauge_most_free(const struct tows_gauge *gauge);
+
 /* Writes into an open object: "gauges": null, or the driver's version, how old the numbers are and
  * one object per GPU. */
 void tows_gauge_write(const struct tows_gauge *gauge, struct tow_json *json);

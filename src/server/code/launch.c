@@ -28,6 +28,13 @@ static void **launch_pack(struct packed *packed, const uint8_t *bytes, uint32_t 
     return packed->extra;
 }
 
+/* Who suspends the session asks for its name. */
+static void launch_record(struct tows_serve *call, CUfunction function)
+{
+    atomic_store_explicit(&call->session->last_context, call->frame.context, memory_order_relaxed);
+    atomic_store_explicit(&call->session->last_kernel, function, memory_order_relaxed);
+}
+
 void tows_serve_cuLaunchKernel(struct tows_serve *call)
 {
     struct tow_launch_head head;
@@ -39,6 +46,7 @@ void tows_serve_cuLaunchKernel(struct tows_serve *call)
         return;
     }
     tow_line_count(&call->session->stats->launches, 1);
+    launch_record(call, function);
     struct packed packed;
     call->status = tow_drive(call->driver, cuLaunchKernel)(
         function, head.grid[0], head.grid[1], head.grid[2], head.block[0], head.block[1],
@@ -97,6 +105,7 @@ void tows_serve_cuLaunchKernelEx(struct tows_serve *call)
         return;
     }
     tow_line_count(&call->session->stats->launches, 1);
+    launch_record(call, launch.function);
     struct packed packed;
     call->status = tow_drive(call->driver, cuLaunchKernelEx)(
         &launch.config, launch.function, NULL, launch_pack(&packed, bytes, launch.bytes));

@@ -454,6 +454,7 @@ void tows_serve_cuModuleUnload(struct tows_serve *call)
     }
     struct tows_code_keeper *keeper = tows_code_detach(call->session, id);
     tows_mirror_forget_managed(call->session, &(struct tows_mirror_gone){.owner = id});
+    atomic_store(&call->session->last_kernel, NULL);
     call->status = tow_drive(call->driver, cuModuleUnload)(module);
     tows_code_release(call->session, keeper);
 }
@@ -468,6 +469,7 @@ void tows_serve_cuLibraryUnload(struct tows_serve *call)
     }
     struct tows_code_keeper *keeper = tows_code_detach(call->session, id);
     tows_mirror_forget_managed(call->session, &(struct tows_mirror_gone){.owner = id});
+    atomic_store(&call->session->last_kernel, NULL);
     call->status = tow_drive(call->driver, cuLibraryUnload)(library);
     tows_code_release(call->session, keeper);
 }

@@ -236,6 +236,18 @@ void tows_hostfn_done(struct tows_session *session, uint64_t id)
     tow_mutex_unlock(&state->lock);
 }
 
+bool tows_hostfn_runs(struct tows_session *session)
+{
+    struct state *state = state_of(session, false);
+    if (state == NULL) {
+        return false;
+    }
+    tow_mutex_lock(&state->lock);
+    bool runs = state->waiters != NULL;
+    tow_mutex_unlock(&state->lock);
+    return runs;
+}
+
 void tows_hostfn_end(struct tows_session *session)
 {
     struct state *state = state_of(session, false);

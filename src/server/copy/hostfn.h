@@ -4,6 +4,7 @@
 #ifndef TOW_SERVER_HOSTFN_H
 #define TOW_SERVER_HOSTFN_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "gen/cuda_types.h"
@@ -17,6 +18,9 @@ void tows_hostfn_done(struct tows_session *session, uint64_t id);
 
 /* Tells the client that it is the turn of function `id`, or (`status`) that it never will be. */
 int tows_hostfn_tell(struct tows_session *session, uint64_t id, CUresult status);
+
+/* Whether a stream waits for one just now. */
+bool tows_hostfn_runs(struct tows_session *session);
 
 /* The session ends: whoever waits for a host function goes on. */
 void tows_hostfn_end(struct tows_session *session);

@@ -241,6 +241,18 @@ CUresult tows_mirror_add_managed(struct tows_session *session, uint64_t base, ui
     return CUDA_SUCCESS;
 }
 
+bool tows_mirror_has_managed(struct tows_session *session)
+{
+    struct mirror_state *state = tows_session_state(session, TOW_SESSION_MEMORY);
+    if (state == NULL) {
+        return false;
+    }
+    tow_mutex_lock(&state->lock);
+    bool any = state->managed != NULL;
+    tow_mutex_unlock(&state->lock);
+    return any;
+}
+
 /* With the lock held: no command finds mirrors of [base, base + size) any more, and nobody sends or
  * takes changes of them. */
 static void unlist_range(struct tows_session *session, struct mirror_state *state, uint64_t base,

@@ -28,6 +28,8 @@ int tows_mirror_take(struct tows_session *session, uint32_t context, const uint8
 /* Managed memory came to be: allocated, or a variable of a module or library. */
 CUresult tows_mirror_add_managed(struct tows_session *session, uint64_t base, uint64_t size,
                                  uint64_t owner, uint32_t context);
+/* Whether there is some. */
+bool tows_mirror_has_managed(struct tows_session *session);
 /* Which managed memory is about to go: that of a module or library, one allocation, or all of a
  * context (and what was made for no context of the program's, with device 0's primary one). With an
  * heir nothing goes: that context has the memory from now on. */

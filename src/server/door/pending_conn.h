@@ -88,6 +88,7 @@ struct tows_pending_conn {
     uint64_t session;             /* LANE, `resumes`: whose it is; ASKED: which an order is for */
     uint64_t ticket;              /* ASKED: the numbers it waits for; 0: not asked for yet */
     bool at_hand;                 /* ASKED: it waits for none */
+    bool begun;                   /* ASKED: the order's; `ticket` is its number then */
     bool present;                 /* ASKED: it wants to know no more than that we are there */
     uint32_t orders;              /* ASKED: TOW_STATUS_END, TOW_STATUS_DRAIN ... */
     uint32_t limit_ms;            /* ASKED: of TOW_STATUS_SUSPEND */

@@ -196,6 +196,7 @@ CUresult tows_context_drop(struct tows_session *session, uint64_t id)
     }
     tows_mirror_forget_managed(session, &gone);
     bool dropped = tows_copy_drop_context(session, drop.context, gone.heir);
+    atomic_store(&session->last_kernel, NULL);
     tows_session_drop_context(session, drop.context);
     tows_share_drop_context(session, drop.context);
     tows_handles_each(&session->handles, TOW_H_NONE, drop_entry, &drop);

@@ -9,6 +9,7 @@
 #include "base/buf.h"
 #include "base/clock.h"
 #include "server/listener/status.h"
+#include "server/pool/usage.h"
 #include "server/door/pending_conn.h"
 #include "wire/control.h"
 
@@ -103,6 +104,19 @@ static void refuse_order(struct tows_pending_conn *conn, const char *why)
     tows_pending_conn_refuse(conn, TOW_REFUSE_FAILED, sentence);
 }
 
+/* Others may have the memory by now. A driver that does not get it ends the session. */
+static bool has_room(struct tows_server *server, const struct tows_worker *worker, char *why,
+                     size_t size)
+{
+    uint64_t needs = tows_usage_returns(worker), free = tows_gauge_most_free(&server->gauge);
+    if (needs > free) {
+        snprintf(why, size,
+                 "it needs %.1f GiB of GPU memory, of which %.1f GiB are free; it stays suspended",
+                 (double)needs / (1 << 30), (double)free / (1 << 30));
+    }
+    return needs <= free;
+}
+
 static uint32_t limit_ms(const struct tows_pending_conn *conn)
 {
     return conn->limit_ms < LIMIT_S * 1000 ? conn->limit_ms : LIMIT_S * 1000;
@@ -133,6 +147,9 @@ static int order_begin(struct tows_server *server, struct tows_pending_conn *con
                tows_queue_return(&server->queue, &server->config, &server->login.policy,
                                  &server->pool, &server->door, worker, why, sizeof why) < 0) {
         refuse_order(conn, why);
+    } else if (out ? !tows_usage_has_room(&server->pool, worker, why, sizeof why)
+                   : !worker->limits.swaps && !has_room(server, worker, why, sizeof why)) {
+        refuse_order(conn, why);
     } else if (!out && worker->limits.swaps) {
         tows_swap_recall(&server->pool, worker);
         error = 0;
@@ -142,6 +159,7 @@ static int order_begin(struct tows_server *server, struct tows_pending_conn *con
         tows_meeting_renew(&server->pool, worker);
         error =
             out ? tows_suspend_begin(worker, by, limit_ms(conn)) : tows_suspend_return(worker, by);
+        tows_worker_pool_limit(&server->pool, worker);
         worker->suspend.wanted = error == 0 || away;
         tows_meeting_renew(&server->pool, worker); /* it says who asked */
         if (error < 0) {
@@ -156,9 +174,13 @@ static int order_begin(struct tows_server *server, struct tows_pending_conn *con
 static void answer_order(struct tows_server *server, struct tows_pending_conn *conn)
 {
     struct tows_worker *worker = tows_worker_pool_find(&server->pool, conn->session);
-    if (conn->ticket == 0) {
+    if (!conn->begun) {
+        if ((conn->orders & TOW_STATUS_RESUME) != 0 && !answer_has_numbers(server, conn)) {
+            return;
+        }
         worker = answer_find(server, conn);
         if (worker != NULL && order_begin(server, conn, worker) == 0) {
+            conn->begun = true;
             conn->ticket = worker->suspend.orders + worker->suspend.recalled;
             tows_pending_conn_await(
                 conn, tow_time_deadline(limit_ms(conn) * TOW_TIME_MS + ORDER_S * TOW_TIME_S));

@@ -11,6 +11,9 @@
 #include "server/pool/worker_pool.h"
 #include "server/worker/worker_msg.h"
 
+/* A worker says what it likes: sums must not overflow. */
+#define MEMORY_MAX (UINT64_C(1) << 48)
+
 bool tows_suspend_is_away(const struct tows_worker *worker)
 {
     return worker->suspend.phase == TOW_SUSPENSION_AWAY;
@@ -26,6 +29,15 @@ bool tows_suspend_is_idle(const struct tows_worker *worker)
 {
     return worker->suspend.swapped && !worker->suspend.recalled &&
            atomic_load(&worker->stats->called) == 0;
+}
+
+uint64_t tows_suspend_keeps(const struct tows_worker *worker)
+{
+    uint64_t memory = worker->stats->memory;
+    if (worker->suspend.phase == TOW_SUSPENSION_NONE) {
+        return 0;
+    }
+    return TOW_SUSPENSION_MORE + (memory < MEMORY_MAX ? memory : MEMORY_MAX);
 }
 
 const char *tows_suspend_text(const struct tows_worker *worker)

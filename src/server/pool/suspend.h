@@ -29,6 +29,12 @@ struct tows_suspend {
     char why[256];
 };
 
+/* NVIDIA's driver puts out more than a program's memory, of contexts for example; 0.5 GiB were
+ * seen. */
+#define TOW_SUSPENSION_MORE (UINT64_C(1) << 30)
+
+/* What its process may hold of a GPU's memory: while it is suspended, or on its way. */
+uint64_t tows_suspend_keeps(const struct tows_worker *worker);
 /* Whether its GPU memory is free, for others: from the answer to the one order until the other. */
 bool tows_suspend_is_away(const struct tows_worker *worker);
 /* Whether the worker has an order that it has not answered. */

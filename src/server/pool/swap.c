@@ -177,6 +177,7 @@ static void swap_out(struct tows_worker_pool *pool, struct tows_worker *worker)
         count_failure(pool, worker);
         return;
     }
+    tows_worker_pool_limit(pool, worker);
     worker->swap.swaps++;
 }
 

@@ -63,13 +63,27 @@ static uint64_t device_memory(const struct tows_session_stats *stats)
     return sum;
 }
 
-/* What a suspended session keeps of its GPU memory: in a file that no process has mapped. The
- * worker says it, and may lie. */
+/* What a suspended session keeps of its GPU memory. The worker says it, and may lie. */
 static uint64_t saved_memory(const struct tows_worker *worker)
 {
     bool counts = tows_suspend_is_away(worker) && !worker->suspend.swapped; /* swap-memory */
     uint64_t saved = counts ? worker->stats->saved : 0;
     return saved < SAVED_MAX ? saved : SAVED_MAX;
+}
+
+/* The software GPU's lies in a file that no process has mapped. NVIDIA's driver has it in the
+ * worker's own memory. */
+static bool is_apart(const struct tows_worker *worker)
+{
+    return worker->stats->used_count != 0;
+}
+
+/* What is no memory of the program's in the worker's own, while its session is suspended. */
+static uint64_t kept_inside(const struct tows_worker *worker)
+{
+    bool kept = tows_suspend_is_away(worker) && !is_apart(worker);
+    uint64_t saved = worker->stats->saved;
+    return !kept ? 0 : TOW_SUSPENSION_MORE + (saved < SAVED_MAX ? saved : SAVED_MAX);
 }
 
 /* Whether it has changed, or may have: a worker in its client's hands says what it likes. */
@@ -115,15 +129,18 @@ static bool usage_measure(struct tows_worker *worker)
     usage->descriptors = process.descriptors;
     /* What its program shares with it is the program's own. */
     uint64_t saved = saved_memory(worker), device = device_memory(worker->stats);
-    usage->memory =
-        process.anonymous + memory_without(process.shared, worker->stats->shared) + saved;
+    usage->memory = memory_without(process.anonymous, kept_inside(worker)) +
+                    memory_without(process.shared, worker->stats->shared) + saved;
     usage->host = memory_without(usage->memory, device + saved);
+    usage->holds = process.anonymous;
     worker->stats->host = usage->host;
     usage->most = usage->host > usage->most ? usage->host : usage->most;
     return usage->memory > before + GROWS_MIN || usage->threads > threads + THREADS_MIN / 2;
 }
 
 /* ---- who goes ---- */
+
+#define MIB(bytes) ((unsigned long long)((bytes) >> 20))
 
 static bool is_counted(const struct tows_worker *worker)
 {
@@ -138,6 +155,32 @@ uint64_t tows_usage_memory(const struct tows_worker_pool *pool, const struct tow
         sum += wanted ? worker->usage.memory : 0;
     }
     return sum;
+}
+
+/* The software GPU's memory is host memory already. */
+bool tows_usage_has_room(const struct tows_worker_pool *pool, const struct tows_worker *worker,
+                         char *why, size_t size)
+{
+    const struct tows_config *config = pool->config;
+    uint64_t more = memory_without(worker->stats->memory, device_memory(worker->stats));
+    more = more < SAVED_MAX ? more : SAVED_MAX;
+    uint64_t all = tows_usage_memory(pool, NULL), own = tows_usage_memory(pool, &worker->who);
+    bool fits = all + more <= config->memory && own + more <= config->memory_per_peer;
+    if (more > 0 && !fits) {
+        snprintf(why, size,
+                 "its %llu MiB of GPU memory would lie in the server's host memory, and that is "
+                 "more than %s leaves",
+                 MIB(more), all + more > config->memory ? "memory" : "memory-per-peer");
+        return false;
+    }
+    return true;
+}
+
+/* NVIDIA's driver puts out more than the program's memory: what contexts take. */
+uint64_t tows_usage_returns(const struct tows_worker *worker)
+{
+    uint64_t saved = saved_memory(worker), held = worker->usage.holds;
+    return is_apart(worker) ? 0 : held > saved ? held : saved;
 }
 
 struct peer {
@@ -223,8 +266,6 @@ static struct peer peer_to_lose(const struct tows_worker_pool *pool, uint64_t mo
     }
     return chosen;
 }
-
-#define MIB(bytes) ((unsigned long long)((bytes) >> 20))
 
 /* One at a time: its memory is not counted any more, and comes back soon. */
 static void end_those_together(struct tows_worker_pool *pool)

@@ -19,6 +19,7 @@ struct tows_worker_pool;
 /* Of one worker, as it was looked at last. */
 struct tows_usage {
     uint64_t memory; /* host memory of the process */
+    uint64_t holds;  /* with what a driver keeps there of a GPU's */
     /* Of that, without what is the software GPU's: that has its own limit. At least; memory that
      * was given out there and never written is none. */
     uint64_t host;
@@ -48,5 +49,12 @@ uint64_t tows_usage_idle(const struct tows_worker *worker);
 uint64_t tows_usage_threads(const struct tows_worker_pool *pool);
 /* What all sessions hold, or (not NULL) those of one peer. */
 uint64_t tows_usage_memory(const struct tows_worker_pool *pool, const struct tows_who *who);
+
+/* Whether the session's GPU memory may be put out into host memory; else why not, a sentence
+ * without an end. */
+bool tows_usage_has_room(const struct tows_worker_pool *pool, const struct tows_worker *worker,
+                         char *why, size_t size);
+/* What of a GPU a suspended session needs for coming back; 0: its worker has it already. */
+uint64_t tows_usage_returns(const struct tows_worker *worker);
 
 #endif

@@ -276,8 +276,11 @@ static int pool_serve(struct tows_worker_pool *pool, struct tows_worker *worker,
 /* What the kernel lets its process have. */
 static uint64_t pool_memory(const struct tows_worker_pool *pool, const struct tows_worker *worker)
 {
-    bool saves = worker->limits.swaps && strcmp(pool->backend, "cuda") == 0;
-    uint64_t saved = saves ? worker->limits.gpu_memory : 0;
+    uint64_t swapped = worker->limits.swaps ? worker->limits.gpu_memory : 0;
+    uint64_t suspended = tows_suspend_keeps(worker), saved = 0;
+    if (strcmp(pool->backend, "cuda") == 0) {
+        saved = suspended > swapped ? suspended : swapped;
+    }
     return saved + tows_cgroup_memory(pool->config, worker->limits.session_memory,
                                       strcmp(pool->backend, "cuda") != 0,
                                       !tows_who_is_address(&worker->origin));
@@ -296,6 +299,12 @@ static void pool_prepare(struct tows_worker_pool *pool, struct tows_worker *work
     snprintf(worker->peer, sizeof worker->peer, "%s", peer);
 }
 
+void tows_worker_pool_limit(struct tows_worker_pool *pool, struct tows_worker *worker)
+{
+    tows_starter_limit(&pool->starter, worker->number, pool_memory(pool, worker),
+                       tows_cgroup_threads(pool->config));
+}
+
 /* It has a session now. */
 static void pool_begin(struct tows_worker_pool *pool, struct tows_worker *worker)
 {
@@ -303,8 +312,7 @@ static void pool_begin(struct tows_worker_pool *pool, struct tows_worker *worker
     const char *peer = worker->peer;
     pool->next_session++;
     set_state(worker, TOW_WORKER_BUSY);
-    tows_starter_limit(&pool->starter, worker->number, pool_memory(pool, worker),
-                       tows_cgroup_threads(pool->config));
+    tows_worker_pool_limit(pool, worker);
     struct tow_log_about about = tows_worker_about(worker, tenant);
     bool says_whose = strstr(peer, tenant) != NULL;
     tow_log_about(TOW_AREA_SERVER, TOW_LOG_INFO, &about, "session %llu: %s%s%s, worker %d",
@@ -458,8 +466,7 @@ static void limit_taken(struct tows_worker_pool *pool)
 {
     for (struct tows_worker *worker = pool->workers; worker != NULL; worker = worker->next) {
         if (worker->state == TOW_WORKER_BUSY) {
-            tows_starter_limit(&pool->starter, worker->number, pool_memory(pool, worker),
-                               tows_cgroup_threads(pool->config));
+            tows_worker_pool_limit(pool, worker);
         }
     }
 }
@@ -631,6 +638,7 @@ int tows_worker_pool_hear(struct tows_worker_pool *pool, struct tows_worker *wor
     }
     if (msg.what == TOW_WORKER_MSG_SUSPENDED && worker->state == TOW_WORKER_BUSY) {
         tows_suspend_hear(worker, msg.failed != 0, text, msg.text_size);
+        tows_worker_pool_limit(pool, worker);
         if (worker->suspend.wanted && worker->suspend.phase == TOW_SUSPENSION_NONE) {
             worker->suspend.wanted = false;
             tows_meeting_renew(pool, worker);

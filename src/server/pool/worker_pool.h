@@ -186,6 +186,10 @@ void tows_worker_pool_give_lines(struct tows_worker_pool *pool);
 /* Ends a worker that serves nobody. */
 void tows_worker_pool_end(struct tows_worker_pool *pool, struct tows_worker *worker);
 
+/* Tells the kernel what its process may have: when its session begins, and when what it keeps of
+ * GPU memory changes. */
+void tows_worker_pool_limit(struct tows_worker_pool *pool, struct tows_worker *worker);
+
 /* Ends a session: its program is told why, in a sentence without an end. A worker that does not go
  * is killed by tows_worker_pool_press, which is to be called now and then. */
 void tows_worker_pool_dismiss(struct tows_worker_pool *pool, struct tows_worker *worker,

@@ -209,6 +209,7 @@ static int dispatch_lead(struct tows_session *session, uint8_t *copy, struct tow
         if (atomic_load_explicit(&session->side.overtakes, memory_order_relaxed) != 0) {
             tows_side_pass(session);
         }
+        tows_still_lead(&session->still, false);
         int error =
             tow_line_peek(session->line, TOW_FRAME_HEADER, TOW_TIME_FOREVER, &at, &available);
         if (error < 0) {
@@ -220,6 +221,7 @@ static int dispatch_lead(struct tows_session *session, uint8_t *copy, struct tow
             return error;
         }
         if (frame.kind == TOW_CONTROL_DATA) {
+            tows_still_lead(&session->still, true);
             /* Its bytes go from the line to where they belong, without the ring in between. */
             error = tows_transfer_take(session, &frame);
             if (error < 0) {
@@ -236,6 +238,7 @@ static int dispatch_lead(struct tows_session *session, uint8_t *copy, struct tow
         }
         tow_line_count(&session->stats->bytes_in, frame.length); /* only the leader does */
         session->lead.commands += !tow_frame_is_control(&frame);
+        tows_still_lead(&session->still, true);
         if (frame.kind >= TOW_FN_LIMIT) {
             error = tow_frame_is_control(&frame) ? dispatch_control(session, at, &frame)
                                                  : answer_unknown(session, at, &frame);
@@ -367,6 +370,7 @@ static void *serve_thread(void *arg)
             break;
         }
         atomic_fetch_add(&session->stats->in_flight, 1);
+        tows_still_enter(session);
         tow_mutex_lock(&session->lead.lock);
         error = pass_lead(session);
         tow_mutex_unlock(&session->lead.lock);
@@ -384,6 +388,7 @@ static void *serve_thread(void *arg)
                 dispatch_reply(&call);
             }
         }
+        tows_still_leave(session);
         call_fini(&call);
         tow_mutex_lock(&session->lead.lock);
     }

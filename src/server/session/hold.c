@@ -123,9 +123,11 @@ static void *hold_reaper(void *arg)
         await_all(hold, TOW_TIME_FOREVER);
         tow_mutex_unlock(&hold->lock);
         /* It calls the driver, which may wait for the GPU then, and keep others out. */
+        tows_still_enter(session);
         atomic_fetch_add(&session->stats->in_flight, 1);
         ending->end(session, ending);
         atomic_fetch_sub(&session->stats->in_flight, 1);
+        tows_still_leave(session);
         tow_mutex_lock(&hold->lock);
     }
     hold->reaping = false;

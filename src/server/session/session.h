@@ -19,6 +19,7 @@
 #include "server/session/handles.h"
 #include "server/session/hold.h"
 #include "server/session/serve.h"
+#include "server/session/still.h"
 #include "transport/line.h"
 #include "wire/control.h"
 #include "wire/token.h"
@@ -142,7 +143,10 @@ struct tows_session_options {
     void (*on_call)(void);  /* the leader waits for memory that is put out; NULL: as nothing */
     uint64_t suspend_every; /* tests: suspended and resumed in front of so many commands; 0: not */
     uint64_t record_every;  /* tests: it is recorded, and compared so often; 0: not */
-    bool quota;             /* GPU memory is refused beyond one */
+    /* Nobody of the worker's may call the driver just now (true), or may again. NULL: nobody does.
+     */
+    void (*on_still)(bool still);
+    bool quota;      /* GPU memory is refused beyond one */
     bool in_process; /* self: everything is freed; a worker process ends instead, and the driver
                         frees */
 };
@@ -275,6 +279,11 @@ struct tows_session {
         uint64_t commands;
         bool refused; /* something did not end the last time */
     } suspend;        /* run/suspend.c's */
+
+    struct tows_still still;
+    /* What was launched last, for whom it keeps waiting; NULL: none, or its code is gone. */
+    _Atomic(CUfunction) last_kernel;
+    _Atomic uint32_t last_context; /* where it was */
 
     _Atomic uint64_t claimed;  /* see tows_session_claim */
     atomic_uint places;        /* see tows_session_may_place: how many were named */

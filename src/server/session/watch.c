@@ -112,7 +112,9 @@ static bool watch_ask_for(struct watches *watches, unsigned number)
     struct watch asked = watches->entries[number];
     watches->asked = &asked;
     tow_mutex_unlock(&watches->lock);
+    tows_still_enter(watches->session);
     enum outcome outcome = watch_ask(watches->session, &asked);
+    tows_still_leave(watches->session);
     tow_mutex_lock(&watches->lock);
     watches->asked = NULL;
     pthread_cond_broadcast(&watches->answered);

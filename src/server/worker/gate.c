@@ -69,6 +69,7 @@ static struct {
     struct tow_mutex lock; /* guards all below */
     pthread_cond_t changed;
     bool installed, let_go;
+    bool rests; /* the driver is not to be asked just now */
     bool looks; /* the thread looks again soon, by itself */
     struct gpu gpus[GPUS];
     struct track *tracks; /* owned */
@@ -639,7 +640,7 @@ static int64_t gate_look(void)
     tow_mutex_lock(&gate.lock);
     follow_listener();
     int64_t now_ns = tow_time_now_ns();
-    if (gate.installed) {
+    if (gate.installed && !gate.rests) {
         look_at_tracks(now_ns);
         pthread_cond_broadcast(&gate.changed);
     }
@@ -685,6 +686,13 @@ int tows_gate_start(struct tow_backend *backend, struct tows_session_stats *stat
         pthread_detach(thread);
     }
     return error;
+}
+
+void tows_gate_rest(bool rests)
+{
+    tow_mutex_lock(&gate.lock);
+    gate.rests = rests;
+    tow_mutex_unlock(&gate.lock);
 }
 
 void tows_gate_let_go(void)

@@ -20,5 +20,7 @@ int tows_gate_start(struct tow_backend *backend, struct tows_session_stats *stat
                     void (*tell)(void));
 /* The session ends: nobody is held back any more. */
 void tows_gate_let_go(void);
+/* While it rests it does not ask the driver what is done. */
+void tows_gate_rest(bool rests);
 
 #endif

@@ -77,8 +77,11 @@ static void *suspend_run(void *arg)
     char why[256] = "";
     int error = order->out ? put_out(order, why, sizeof why) : take_in(order, why, sizeof why);
     atomic_store(&phase, order->out && error == 0 ? TOW_PHASE_OUT : TOW_PHASE_IN);
-    free(order);
     suspend_answer(error, why);
+    if (error == -EIO) {
+        tows_suspend_lose(order->session, why);
+    }
+    free(order);
     return NULL;
 }
 

@@ -652,6 +652,7 @@ static int worker_serve(const struct tows_config *config, struct tow_backend *ba
         .lanes = (unsigned)config->lanes,
         .next_lane = next_lane,
         .on_bye = client_leaves,
+        .on_still = tows_gate_rest,
         .on_begin = session_begins,
         .exports = &export_ops,
     };

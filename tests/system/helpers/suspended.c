@@ -6,9 +6,14 @@
  *   suspended kernel      lets the kernel end that runs, says "ended", and starts the next one
  *   suspended hostfn      a host function reads the line; says "ended"
  *   suspended idle        ends
- *   suspended shared      has given a handle of its memory away, and ends
- *   suspended value       a stream waits for a value in memory, which it writes then; says "ended"
+ *   suspended managed     has managed memory; frees it and says "freed", and ends with the next one
+ *   suspended ask         three threads ask the driver all the time; all answers were right:
+ * "right" suspended shared      has given a handle of its memory away, and ends suspended value a
+ * stream waits for a value in memory, which it writes then; says "ended"
  */
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -150,6 +155,53 @@ static void share(void)
     line_came();
 }
 
+static atomic_bool asked_enough;
+
+static void *ask(void *context)
+{
+    size_t free, total;
+    CUevent event;
+    MUST(cuCtxSetCurrent(context));
+    MUST(cuEventCreate(&event, CU_EVENT_DISABLE_TIMING));
+    while (!atomic_load(&asked_enough)) {
+        MUST(cuMemGetInfo_v2(&free, &total));
+        MUST(cuEventRecord(event, CU_STREAM_PER_THREAD));
+        CUresult result;
+        while ((result = cuEventQuery(event)) == CUDA_ERROR_NOT_READY) {
+        }
+        MUST(result);
+        MUST(cuStreamQuery(CU_STREAM_PER_THREAD));
+    }
+    return NULL;
+}
+
+static void ask_all(CUcontext context)
+{
+    pthread_t threads[3];
+    for (int i = 0; i < 3; i++) {
+        pthread_create(&threads[i], NULL, ask, context);
+    }
+    say("ready");
+    line_came();
+    atomic_store(&asked_enough, true);
+    for (int i = 0; i < 3; i++) {
+        pthread_join(threads[i], NULL);
+    }
+    say("right");
+    line_came();
+}
+
+static void manage(void)
+{
+    CUdeviceptr memory;
+    MUST(cuMemAllocManaged(&memory, MIB, CU_MEM_ATTACH_GLOBAL));
+    say("ready");
+    line_came();
+    MUST(cuMemFree_v2(memory));
+    say("freed");
+    line_came();
+}
+
 int main(int argc, char **argv)
 {
     CUcontext context;
@@ -162,6 +214,10 @@ int main(int argc, char **argv)
     } else if (strcmp(what, "idle") == 0) {
         say("ready");
         line_came();
+    } else if (strcmp(what, "ask") == 0) {
+        ask_all(context);
+    } else if (strcmp(what, "managed") == 0) {
+        manage();
     } else if (strcmp(what, "shared") == 0) {
         share();
     } else if (strcmp(what, "kernel") == 0) {

@@ -112,12 +112,15 @@ static int away_lock(int64_t deadline_ns, char *why, size_t size)
     return error;
 }
 
-static void away_unlock(void)
+static int away_unlock(char *why, size_t size)
 {
+    (void)why;
+    (void)size;
     tow_mutex_lock(&tow_soft.lock);
     tow_soft.away = false;
     pthread_cond_broadcast(&tow_soft.changed);
     tow_mutex_unlock(&tow_soft.lock);
+    return 0;
 }
 
 /* ---- what there is ---- */
@@ -360,5 +363,8 @@ static void away_watch(void (*called)(void))
     tow_mutex_unlock(&tow_soft.lock);
 }
 
-const struct tow_backend_away_ops tow_soft_away_ops = {away_lock, away_save, away_load, away_unlock,
-                                                       away_watch};
+const struct tow_backend_away_ops tow_soft_away_ops = {.lock = away_lock,
+                                                       .save = away_save,
+                                                       .load = away_load,
+                                                       .unlock = away_unlock,
+                                                       .watch = away_watch};
