@@ -33,7 +33,7 @@
 #include "transport/transport.h"
 
 /* Small: beside a note, or of nobody waited for. Of `SIZE` the staging makes one piece, up. */
-enum { SMALL = 64, LITTLE = 16 << 10, MIDDLE = 64 << 10, SIZE = 128 << 10 };
+enum { SMALL = 64, LITTLE = 20 << 10, MIDDLE = 64 << 10, SIZE = 128 << 10 };
 enum { PLACES = 8 }; /* for uploads like LITTLE, in client/copy/stage.c */
 
 /* Both processes have it. */
