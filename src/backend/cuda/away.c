@@ -28,7 +28,8 @@ static struct {
     struct tow_driver next; /* the driver itself */
     atomic_bool shared;     /* GPU memory or an event was another process's, or may be */
     atomic_bool peers;      /* contexts reach each other's memory */
-} away;
+    atomic_int place;       /* the GPU that was given access to memory first; -1: none was */
+} away = {.place = -1};
 
 /* ---- what is remembered ---- */
 
@@ -92,6 +93,38 @@ static CUresult CUDAAPI import_pool(CUmemoryPool *ret, void *handle, CUmemAlloca
 static CUresult CUDAAPI enable_peer(CUcontext context, unsigned int flags)
 {
     return set_if(tow_drive(&away.next, cuCtxEnablePeerAccess)(context, flags), &away.peers);
+}
+
+/* More than one GPU may reach memory. */
+static void see_places(const CUmemAccessDesc *access, size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        int none = -1, id = access[i].location.id;
+        if (access[i].location.type == CU_MEM_LOCATION_TYPE_DEVICE &&
+            !atomic_compare_exchange_strong(&away.place, &none, id) && none != id) {
+            atomic_store_explicit(&away.peers, true, memory_order_relaxed);
+        }
+    }
+}
+
+static CUresult CUDAAPI set_access(CUdeviceptr address, size_t length, const CUmemAccessDesc *desc,
+                                   size_t count)
+{
+    CUresult result = tow_drive(&away.next, cuMemSetAccess)(address, length, desc, count);
+    if (result == CUDA_SUCCESS) {
+        see_places(desc, count);
+    }
+    return result;
+}
+
+static CUresult CUDAAPI set_pool_access(CUmemoryPool pool, const CUmemAccessDesc *desc,
+                                        size_t count)
+{
+    CUresult result = tow_drive(&away.next, cuMemPoolSetAccess)(pool, desc, count);
+    if (result == CUDA_SUCCESS) {
+        see_places(desc, count);
+    }
+    return result;
 }
 
 static CUresult CUDAAPI make_multicast(CUmemGenericAllocationHandle *ret,
@@ -179,6 +212,9 @@ static int away_save(int fd, uint64_t *ret_bytes, char *why, size_t size)
     (void)fd;
     (void)ret_bytes;
     CUcheckpointCheckpointArgs args = {0};
+    if (is_refused(why, size)) {
+        return -EOPNOTSUPP; /* since it was looked at before the lock */
+    }
     CUresult result = tow_drive(&away.next, cuCheckpointProcessCheckpoint)(getpid(), &args);
     if (result == CUDA_SUCCESS) {
         return 0;
@@ -235,5 +271,7 @@ const struct tow_backend_away_ops *tow_cuda_away_begin(struct tow_driver *driver
     tow_driver_set(driver, cuMemPoolImportFromShareableHandle, import_pool);
     tow_driver_set(driver, cuCtxEnablePeerAccess, enable_peer);
     tow_driver_set(driver, cuMulticastCreate, make_multicast);
+    tow_driver_set(driver, cuMemSetAccess, set_access);
+    tow_driver_set(driver, cuMemPoolSetAccess, set_pool_access);
     return &cuda_away_ops;
 }

@@ -198,7 +198,7 @@ void towc_link_synchronised(struct towc_link *link, uint32_t context, uint64_t g
 /* A number for a command that no other server's has. */
 static inline uint64_t towc_link_command(unsigned server, uint64_t command)
 {
-    return (uint64_t)server << 56 | command;
+    return (uint64_t)server << 56 | (command & ((UINT64_C(1) << 56) - 1)); /* a peer may say more */
 }
 
 /* How many commands have gone out: those before a later one have a number of at most that. What is

@@ -103,6 +103,7 @@ static void carry_out(struct tows_serve *call)
     call->status = tows_session_enter(session, call->frame.context);
     tow_spans_command = call->number;
     serve(call);
+    tow_spans_command = 0; /* bytes of a copy are another command's */
     if (call->held != 0) {
         tows_hold_leave(call);
     }
@@ -184,6 +185,13 @@ static int answer_unknown(struct tows_session *session, const uint8_t *at,
 /* Whether the leader answers a call itself: handing the lead over and carrying the call out on
  * another processor takes the driver longer than most calls, but it must not stand still where
  * other threads of the client go on. */
+/* Whether the leader may call the driver for it. */
+static bool reaches_driver(const struct tow_frame *frame)
+{
+    return frame->kind < TOW_FN_LIMIT || frame->kind == TOW_CONTROL_THREAD_EXIT ||
+           frame->kind == TOW_CONTROL_TIMELINE;
+}
+
 static bool is_quick(struct tows_session *session, const uint8_t *at, const struct tow_frame *frame)
 {
     const struct tow_fn_info *info = tow_fn_info(frame->kind);
@@ -239,6 +247,13 @@ static int dispatch_lead(struct tows_session *session, uint8_t *copy, struct tow
         tow_line_count(&session->stats->bytes_in, frame.length); /* only the leader does */
         session->lead.commands += !tow_frame_is_control(&frame);
         tows_still_lead(&session->still, true);
+        if (atomic_load_explicit(&session->suspend.wanted, memory_order_relaxed) &&
+            reaches_driver(&frame)) {
+            error = tows_suspend_stand(session);
+            if (error < 0) {
+                return error;
+            }
+        }
         if (frame.kind >= TOW_FN_LIMIT) {
             error = tow_frame_is_control(&frame) ? dispatch_control(session, at, &frame)
                                                  : answer_unknown(session, at, &frame);
@@ -247,12 +262,6 @@ static int dispatch_lead(struct tows_session *session, uint8_t *copy, struct tow
             }
             tow_line_consume(session->line, frame.length);
             continue;
-        }
-        if (atomic_load_explicit(&session->suspend.wanted, memory_order_relaxed)) {
-            error = tows_suspend_stand(session);
-            if (error < 0) {
-                return error;
-            }
         }
         tow_line_count(&session->stats->calls, 1);
         if (frame.seq != 0 && !is_quick(session, at, &frame)) {

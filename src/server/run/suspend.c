@@ -114,8 +114,9 @@ static int leader_stands(struct tows_session *session)
     if (told && tows_session_goes_on(session)) {
         stand_tell(session, "is resumed: the program goes on", "");
     }
-    tow_mutex_unlock(&session->suspend.lock);
+    /* Before anybody can suspend it again. */
     tows_still_lead(&session->still, true);
+    tow_mutex_unlock(&session->suspend.lock);
     return tows_session_goes_on(session) ? 0 : -ECANCELED;
 }
 
@@ -277,6 +278,18 @@ static int lock_driver(struct tows_session *session, int64_t deadline_ns, char *
     }
 }
 
+/* A timeline has the driver record what it does, and that it does not put out. */
+static bool is_recorded(const struct tows_session *session, char *why, size_t why_size)
+{
+    bool stays = atomic_load(&session->stays);
+    if (stays) {
+        snprintf(why, why_size,
+                 "its program writes a timeline, for which the driver's activity is recorded; "
+                 "wait until it ends, or end it with towline end");
+    }
+    return stays;
+}
+
 static int lock_session(struct tows_session *session, int64_t deadline_ns, char *why,
                         size_t why_size)
 {
@@ -309,7 +322,9 @@ static int save_session(struct tows_session *session, int fd, uint64_t *ret_byte
 {
     char more[128];
     uint64_t memory = atomic_load(&session->stats->memory);
-    int error = session->backend->away->save(fd, ret_bytes, why, why_size);
+    int error = is_recorded(session, why, why_size) /* since the lock */
+                    ? -EOPNOTSUPP
+                    : session->backend->away->save(fd, ret_bytes, why, why_size);
     if (error == 0) {
         *ret_bytes = session->backend->away->by_driver ? memory : *ret_bytes;
         return 0;
@@ -329,10 +344,7 @@ int tows_suspend_out(struct tows_session *session, int64_t limit_ns, int fd, con
                  "the server's driver cannot suspend programs; NVIDIA's can from 570 on");
         return -EOPNOTSUPP;
     }
-    if (atomic_load(&session->stays)) {
-        snprintf(why, why_size,
-                 "its program writes a timeline, for which the driver's activity is recorded; "
-                 "wait until it ends, or end it with towline end");
+    if (is_recorded(session, why, why_size)) {
         return -EOPNOTSUPP;
     }
     set_phase(session, TOW_SUSPEND_STANDS, by);

@@ -594,7 +594,7 @@ static void follow_listener(void)
     }
     if (on && !gate.installed) {
         gate_install();
-    } else if (!on && gate.installed) {
+    } else if (!on && gate.installed && !gate.rests) {
         gate_remove();
     }
     if (changed) {
@@ -619,7 +619,7 @@ static void look_at_tracks(int64_t now_ns)
 static int64_t look_again(int64_t now_ns)
 {
     int64_t again = TOW_TIME_FOREVER;
-    for (unsigned i = 0; i < GPUS; i++) {
+    for (unsigned i = 0; i < GPUS && !gate.rests; i++) {
         const struct gpu *gpu = &gate.gpus[i];
         uint32_t state = TOW_GATE_STATE(gpu->word);
         bool quiet = gpu->ahead == 0 && now_ns - gpu->active_ns >= QUIET_NS;
@@ -692,6 +692,9 @@ void tows_gate_rest(bool rests)
 {
     tow_mutex_lock(&gate.lock);
     gate.rests = rests;
+    if (!rests && gate.page != NULL) {
+        wake_looker();
+    }
     tow_mutex_unlock(&gate.lock);
 }
 
