@@ -557,21 +557,21 @@ static void write_device(struct tow_json *json, const struct gauge_device *devic
     tow_json_end(json);
 }
 
-uint64_t tows_gauge_most_free(const struct tows_gauge *gauge)
+uint64_t tows_gauge_free(const struct tows_gauge *gauge)
 {
     unsigned shown = is_running(gauge) ? atomic_load(&gauge->page->shown) : 0;
     const struct gauge_numbers *numbers = shown != 0 ? &gauge->page->numbers[shown & 1] : NULL;
-    uint64_t most = 0;
+    uint64_t sum = 0;
     bool known = false;
     for (uint32_t i = 0; numbers != NULL && i < numbers->count && i < DEVICES_MAX; i++) {
         const struct gauge_device *device = &numbers->devices[i];
         uint64_t free = (uint64_t)device->value[TOW_GAUGE_memory_free];
         if ((device->known >> TOW_GAUGE_memory_free & 1) != 0) {
             known = true;
-            most = free > most ? free : most;
+            sum += free;
         }
     }
-    return known ? most : UINT64_MAX;
+    return known ? sum : UINT64_MAX;
 }
 
 void tows_gauge_write(const struct tows_gauge *gauge, struct tow_json *json)

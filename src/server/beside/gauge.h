@@ -36,7 +36,7 @@ uint64_t tows_gauge_ask(struct tows_gauge *gauge);
 bool tows_gauge_has(const struct tows_gauge *gauge, uint64_t ticket);
 
 /* Free memory of the GPU that has most; UINT64_MAX: nobody says. */
-uint64_t tows_gauge_most_free(const struct tows_gauge *gauge);
+uint64_t tows_gauge_free(const struct tows_gauge *gauge);
 
 /* Writes into an open object: "gauges": null, or the driver's version, how old the numbers are and
  * one object per GPU. */

@@ -108,7 +108,7 @@ static void refuse_order(struct tows_pending_conn *conn, const char *why)
 static bool has_room(struct tows_server *server, const struct tows_worker *worker, char *why,
                      size_t size)
 {
-    uint64_t needs = tows_usage_returns(worker), free = tows_gauge_most_free(&server->gauge);
+    uint64_t needs = tows_usage_returns(worker), free = tows_gauge_free(&server->gauge);
     if (needs > free) {
         snprintf(why, size,
                  "it needs %.1f GiB of GPU memory, of which %.1f GiB are free; it stays suspended",

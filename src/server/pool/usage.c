@@ -176,11 +176,13 @@ bool tows_usage_has_room(const struct tows_worker_pool *pool, const struct tows_
     return true;
 }
 
-/* NVIDIA's driver puts out more than the program's memory: what contexts take. */
+/* NVIDIA's driver puts out more than the program's memory: what contexts take. That is in what the
+ * worker holds, beside memory that never was on a GPU. */
 uint64_t tows_usage_returns(const struct tows_worker *worker)
 {
     uint64_t saved = saved_memory(worker), held = worker->usage.holds;
-    return is_apart(worker) ? 0 : held > saved ? held : saved;
+    uint64_t most = saved + TOW_SUSPENSION_MORE;
+    return is_apart(worker) ? 0 : held < saved ? saved : held < most ? held : most;
 }
 
 struct peer {
