@@ -178,6 +178,8 @@ static void what_is_wrong_is_named_with_file_and_line(void **state)
         {"scheduler = mps\nmps-shared = yes\n", {"one user", "tenant-users = 0", "mps"}},
         {"scheduler = mps\nmps-shared = yes\ntenant-users = 0\novercommit = swap\n",
          {"put out", "overcommit = no", "scheduler = time"}},
+        {"scheduler = mps\nmps-shared = yes\ntenant-users = 0\nrestart-dir = /run/x\n",
+         {"sessions end with", "restart-dir", "scheduler = time"}},
         {"mps-shared = yes\n", {"mps-shared", "scheduler = mps", "MPS"}},
         {"scheduler = mps\nmps-shared = yes\ntenant-users = 0\n[class a]\nshare = 3\n",
          {":4: ", "share holds only", "scheduler = time"}},

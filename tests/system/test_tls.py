@@ -387,6 +387,26 @@ def handshakes_wait_for_a_process_that_is_busy():
         t.check("refused" not in server.log(), server.log())
 
 
+@t.test(100)
+def a_process_that_hangs_is_replaced_though_clients_come_singly():
+    """Each leaves before its time is up: what counts is for how long the process has taken nothing."""
+    hello = b"\x16\x03\x01\x00\x2d\x01\x00\x01\x00" + bytes(41)
+    with encrypted() as server:
+        port, pid = int(address(server).rsplit(":", 1)[1]), shaker(server)[0]
+        os.kill(pid, signal.SIGSTOP)
+        with contextlib.ExitStack() as stack:  # so many that the last of them wait
+            for i in range(120):
+                stack.enter_context(socket.create_connection(("127.0.0.1", port), timeout=30 * t.SLOW, source_address=(f"127.0.{2 + i // 40}.2", 0))).sendall(hello)
+            time.sleep(1)
+
+        def another():
+            with socket.create_connection(("127.0.0.1", port), timeout=30 * t.SLOW) as line:
+                line.sendall(hello)
+                time.sleep(1)
+            return "takes nothing any more" in server.log()
+        t.wait_until(another, 60 * t.SLOW, "it is replaced")
+
+
 @t.test(60)
 def the_process_with_the_key_outlives_a_lack_of_descriptors():
     hello = b"\x16\x03\x01\x00\x2d\x01\x00\x01\x00" + bytes(41)

@@ -41,8 +41,10 @@ enum {
 #define SHAKE_NS (10 * TOW_TIME_S)
 #define START_NS (5 * TOW_TIME_S)
 #define DRAIN_NS (5 * TOW_TIME_S)
-#define AGAIN_NS TOW_TIME_S       /* it is not started more often */
-#define HANG_NS (10 * TOW_TIME_S) /* so long without taking anything: it is replaced */
+#define AGAIN_NS TOW_TIME_S /* it is not started more often */
+#define HANG_NS                                                                                    \
+    (5 * TOW_TIME_S) /* so long without taking anything: it is replaced; nobody                    \
+                      * waits for as long as twice that */
 
 /* What the listener says: with the client's socket and the end of the plain one. */
 struct shaker_order {
@@ -579,7 +581,9 @@ void tows_shaker_meet(struct tows_shaker *shaker, const struct tows_config *conf
     while ((conn = tows_door_next_shake(door)) != NULL) {
         int plain = -1;
         int error = tows_shaker_give(shaker, config, conn->fd, conn->peer, &plain);
-        if (error == -EAGAIN) {
+        bool soon = tow_time_now_ns() - shaker->began_ns <= AGAIN_NS; /* it is started again */
+        if (error == -EAGAIN || error == -EMFILE || error == -ENFILE || error == -ENOMEM ||
+            error == -ENOBUFS || (error == -EPIPE && soon)) {
             return;
         }
         tows_door_shook(door, conn);
@@ -589,10 +593,10 @@ void tows_shaker_meet(struct tows_shaker *shaker, const struct tows_config *conf
             conn->state = TOW_CONN_GONE;
         }
     }
-    shaker->full_ns = 0;
 }
 
-bool tows_shaker_is_full(const struct tows_shaker *shaker)
+int64_t tows_shaker_full(const struct tows_shaker *shaker, struct tows_door *door)
 {
-    return shaker->full_ns != 0;
+    bool waits = shaker->full_ns != 0 && tows_door_next_shake(door) != NULL;
+    return waits ? shaker->full_ns + HANG_NS + TOW_TIME_MS : TOW_TIME_FOREVER;
 }

@@ -62,8 +62,8 @@ void tows_shaker_lead(struct tows_worker_pool *pool, struct tows_pending_conn *c
  * way to it, so that a peer who has many keeps nobody else's waiting behind them. */
 void tows_shaker_meet(struct tows_shaker *shaker, const struct tows_config *config,
                       struct tows_door *door);
-/* Some wait, and it takes none now: its socket is to be polled for room. */
-bool tows_shaker_is_full(const struct tows_shaker *shaker);
+/* While somebody waits for it to take something: when it is replaced. Else TOW_TIME_FOREVER. */
+int64_t tows_shaker_full(const struct tows_shaker *shaker, struct tows_door *door);
 
 /* Gives a program of TLS a worker: a grant, with which the worker's own lines are to be made. */
 int tows_shaker_grant(struct tows_worker_pool *pool, struct tows_worker *worker,

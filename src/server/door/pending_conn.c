@@ -244,13 +244,16 @@ static bool variable_allowed(const char *variable)
     return true;
 }
 
+/* What the server adds: the slot, and a part of the processors under MPS. */
+enum { KEY_ROOM = 16 + sizeof TOW_PENDING_CONN_PERCENT + 16 };
+
 /* What it says of itself: which worker it needs, and what it asks for. */
 static void take_hello(struct tows_pending_conn *conn, const struct tow_hello *hello)
 {
     size_t used = 0;
     for (uint32_t i = 0; i < hello->env_count; i++) {
         size_t length = strlen(hello->env[i]);
-        if (variable_allowed(hello->env[i]) && used + length + 2 < sizeof conn->key - 16) {
+        if (variable_allowed(hello->env[i]) && used + length + 2 < sizeof conn->key - KEY_ROOM) {
             memcpy(conn->key + used, hello->env[i], length);
             used += length;
             conn->key[used++] = '\n';

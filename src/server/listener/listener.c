@@ -109,13 +109,28 @@ static void listener_answer(struct tows_server *server)
 
 /* ---- news from workers ---- */
 
+static void listener_fail(struct tows_server *server, const char *why)
+{
+    if (server->config.ready_fd == 0) {
+        tow_log(TOW_AREA_SERVER, TOW_LOG_ERROR, "%s", why);
+    }
+    tows_listen_tell(&server->config, "failed", why);
+    server->failed = true;
+    server->stop = true;
+}
+
 static void listener_announce(struct tows_server *server)
 {
     const struct tows_worker_pool *pool = &server->pool;
+    char why[TOW_WHY_MAX];
     if (server->announced || !pool->opened) {
         return;
     }
     server->announced = true;
+    if (tows_policy_check_swap(&server->config, pool->backend, why, sizeof why) < 0) {
+        listener_fail(server, why);
+        return;
+    }
     if (strcmp(pool->backend, "cuda") == 0 &&
         tows_gauge_start(&server->gauge, server->config.device) < 0) {
         tow_log(TOW_AREA_SERVER, TOW_LOG_WARN, "the GPUs' state cannot be watched");
@@ -162,12 +177,7 @@ static void worker_failed(struct tows_server *server, const char *key)
         return;
     }
     /* It has never worked: whoever started this server should know now. */
-    if (server->config.ready_fd == 0) {
-        tow_log(TOW_AREA_SERVER, TOW_LOG_ERROR, "%s", server->pool.failure);
-    }
-    tows_listen_tell(&server->config, "failed", server->pool.failure);
-    server->failed = true;
-    server->stop = true;
+    listener_fail(server, server->pool.failure);
 }
 
 /* ---- signals ---- */
@@ -265,9 +275,11 @@ static unsigned fill_polls(struct tows_server *server, int *ret_timeout_ms)
     count = add_poll(server, count, tows_gauge_fd(&server->gauge), POLLIN,
                      (struct tows_server_source){0});
     /* Before the connections: what it has comes before what it says of them. */
-    short shaker_events = tows_shaker_is_full(&server->shaker) ? POLLIN | POLLOUT : POLLIN;
-    count = add_poll(server, count, tows_shaker_fd(&server->shaker), shaker_events,
+    int64_t full_ns = tows_shaker_full(&server->shaker, &server->door);
+    count = add_poll(server, count, tows_shaker_fd(&server->shaker),
+                     full_ns == TOW_TIME_FOREVER ? POLLIN : POLLIN | POLLOUT,
                      (struct tows_server_source){.shaker = true});
+    wake_ns = full_ns < wake_ns ? full_ns : wake_ns;
     count = add_poll(server, count, tows_web_host_fd(&server->web), POLLIN,
                      (struct tows_server_source){.web = true});
     count = add_poll(server, count, server->pool.starter.watch, POLLIN,

@@ -50,6 +50,7 @@ void tows_reload_settings(struct tows_server *server)
     if (error < 0) {
         tow_log(TOW_AREA_SERVER, TOW_LOG_WARN, "the settings stay as they were: %s", why);
     } else if (is_other_scheduler(&config, &server->config, why, sizeof why) ||
+               tows_policy_check_swap(&config, server->pool.backend, why, sizeof why) < 0 ||
                tows_listen_check(&config, server->listeners, server->listener_count, why,
                                  sizeof why) < 0 ||
                tows_logging_read(&config, why, sizeof why) < 0 ||

@@ -155,6 +155,9 @@ int tows_policy_check_mps(const struct tows_config *config, char *why, size_t wh
                 "all; write mps-shared = yes if they may, or scheduler = time";
     } else if (config->tenant_users.count != 0) {
         wrong = "scheduler = mps: NVIDIA's MPS serves one user; write tenant-users = 0";
+    } else if (config->restart_dir[0] != '\0') {
+        wrong = "scheduler = mps: sessions end with NVIDIA's MPS, and that with the server; remove "
+                "restart-dir, or write scheduler = time";
     } else if (config->overcommit == TOW_CONFIG_SWAPS) {
         wrong = "scheduler = mps: GPU memory behind NVIDIA's MPS cannot be put out; write "
                 "overcommit = no or yes, or scheduler = time";
@@ -163,6 +166,19 @@ int tows_policy_check_mps(const struct tows_config *config, char *why, size_t wh
         snprintf(why, why_size, "%s", wrong);
     }
     return wrong != NULL ? -EINVAL : 0;
+}
+
+/* A worker that waits for room is inside NVIDIA's driver by then, which so cannot be locked. */
+int tows_policy_check_swap(const struct tows_config *config, const char *backend, char *why,
+                           size_t why_size)
+{
+    bool wrong = config->overcommit == TOW_CONFIG_SWAPS && strcmp(backend, "cuda") == 0;
+    if (wrong) {
+        snprintf(why, why_size,
+                 "overcommit = swap works on the software GPU only, so far; write overcommit = no "
+                 "or yes, and suspend sessions by hand (towline suspend)");
+    }
+    return wrong ? -EINVAL : 0;
 }
 
 int tows_policy_read(const struct tows_config *config, struct tows_policy *ret_policy, char *why,

@@ -65,6 +65,9 @@ int tows_policy_read(const struct tows_config *config, struct tows_policy *ret_p
 
 /* Whether what the settings say of NVIDIA's MPS goes together; -EINVAL with one sentence. */
 int tows_policy_check_mps(const struct tows_config *config, char *why, size_t why_size);
+/* Whether the backend can put memory out by itself, where overcommit = swap asks for that. */
+int tows_policy_check_swap(const struct tows_config *config, const char *backend, char *why,
+                           size_t why_size);
 
 /* Whether the peer is in one of these groups; `user` is the caller's own. */
 typedef bool tows_policy_in_groups_fn(void *user, const uint32_t *groups, unsigned count);
