@@ -20,6 +20,7 @@ import towtest as t  # noqa: E402
 BOTH = ("plain", "asan")
 MIB = 1 << 20
 OUT_OF_MEMORY = 2
+NOT_READY = 600
 BYE = 0xF009
 
 
@@ -223,6 +224,9 @@ def commands_that_wait_are_limited():
         t.equal([fill(stream) for stream in streams * 32], [0] * 90 + [OUT_OF_MEMORY] * 6, "fills that wait")
         t.equal(client.call("cuLaunchHostFunc", struct.pack("<QQ", streams[0], 7))[0], OUT_OF_MEMORY, "one more host function")
         t.equal(used(server, "session-commands"), (100, 100), "what the status shows of all")
+        # A record that were refused would count as done, and let others go first.
+        client.send("cuEventRecordWithFlags", struct.pack("<QQI", raw.handle("EVENT", 1), streams[0], 0))
+        t.equal(client.call("cuEventQuery", struct.pack("<Q", raw.handle("EVENT", 1)))[0], NOT_READY, "an event behind them")
         t.check("100 commands of the program wait in its streams, and it may have no more (session-commands)" in server.log(), server.log())
         with raw.Client(server).begin() as neighbour:
             there = neighbour.alloc(4)

@@ -511,11 +511,20 @@ static CUresult engine_refuse(struct tow_soft_ctx *ctx, struct tow_soft_work *wo
     return result;
 }
 
+/* What puts others in order, and what gives memory back, is never refused: a record that is not
+ * there counts as done, and behind a launch that was taken its record must be. A stream's own
+ * length bounds these. */
+static bool may_be_refused(const struct tow_soft_work *work)
+{
+    return is_counted(work) && work->kind != TOW_SOFT_WORK_RECORD &&
+           work->kind != TOW_SOFT_WORK_WAIT && work->kind != TOW_SOFT_WORK_FREE;
+}
+
 /* Whether so much is queued that nothing more is taken; then the work is gone. */
 static bool is_full(struct tow_soft_work *work)
 {
     uint32_t most = tow_soft.queued_most;
-    if (most == 0 || !is_counted(work) || atomic_load(tow_soft.queued) < most) {
+    if (most == 0 || !may_be_refused(work) || atomic_load(tow_soft.queued) < most) {
         return false;
     }
     if (!tow_soft.queue_full_told) {
