@@ -2,6 +2,7 @@
 /* Batches of copies: the single copies in their order, which every rule about batches allows. */
 #include "client/stream/context.h"
 #include "client/copy/copy.h"
+#include "client/hostmem/mirror.h"
 #include "gen/copy_client.h"
 #include "gen/device_client.h"
 #include "gen/memory_client.h"
@@ -293,7 +294,11 @@ CUresult towc_cuMemBatchDecompressAsync(CUmemDecompressParams *paramsArray, size
             return status != CUDA_SUCCESS ? status : CUDA_ERROR_NOT_SUPPORTED;
         }
     }
-    return paramsArray == NULL && count > 0
-               ? CUDA_ERROR_INVALID_VALUE
+    if (paramsArray == NULL && count > 0) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    CUresult pushed = context != NULL ? towc_mirror_push(context->link) : CUDA_SUCCESS;
+    return pushed != CUDA_SUCCESS
+               ? pushed
                : towc_send_cuMemBatchDecompressAsync(paramsArray, count, flags, errorIndex, stream);
 }

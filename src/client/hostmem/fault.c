@@ -157,25 +157,27 @@ static bool fault_protect(int fd, uint64_t at, uint64_t size, bool on)
 static bool fault_place(int fd, uint64_t at, const uint8_t *bytes, uint64_t size, bool stops)
 {
     uint64_t done = 0;
+    bool faster = false;
     while (done < size) {
         struct uffdio_copy copy = {.dst = at + done,
                                    .src = (uint64_t)(uintptr_t)bytes + done,
                                    .len = size - done,
                                    .mode = stops ? UFFDIO_COPY_MODE_WP : 0};
         if (ioctl(fd, UFFDIO_COPY, &copy) == 0) {
-            return true;
+            break;
         }
         int error = errno;
         done += copy.copy > 0 ? (uint64_t)copy.copy : 0;
         if (error == EEXIST) {
-            done += (uint64_t)sysconf(_SC_PAGESIZE); /* somebody was faster */
+            faster = true; /* somebody was */
+            done += (uint64_t)sysconf(_SC_PAGESIZE);
         } else if (error == ENOMEM) {
             tow_time_sleep(TOW_TIME_MS); /* whoever waits for it cannot go on without */
         } else if (error != EAGAIN) {
             return false;
         }
     }
-    return true;
+    return !faster || !stops || fault_protect(fd, at, size, true);
 }
 
 /* What is placed by several threads: the kernel takes long for each page. */
@@ -710,6 +712,9 @@ static void fault_serve(uint64_t address, bool writes)
         size_t block = r != NULL ? (address - r->base) / block_size : 0;
         if (r != NULL && r->states[block] == CLEAN && writes) {
             fault_written(r, block);
+        } else if (r != NULL && r->states[block] != ABSENT && writes && protects) {
+            /* What could not be protected or let go as a whole: its writer goes on. */
+            fault_protect(uffd, r->base + block * block_size, bytes_of(r, block, 1), false);
         }
         if (r == NULL || r->states[block] != ABSENT) {
             break;
