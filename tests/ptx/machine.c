@@ -105,10 +105,11 @@ void *machine_alloc(struct machine *m, size_t bytes)
         fprintf(stderr, "the test allocates too often\n");
         abort();
     }
-    size_t size = (bytes + 255) & ~(size_t)255;
-    void *block = aligned_alloc(256, size ? size : 256);
-    memset(block, 0, size ? size : 256);
-    m->blocks[m->count] = block;
+    /* Room on both sides, so that what lies beside another block is never this one's. */
+    size_t size = ((bytes + 255) & ~(size_t)255) + 2 * 256;
+    uint8_t *room = aligned_alloc(256, size), *block = room + 256;
+    memset(room, 0, size);
+    m->blocks[m->count] = room;
     m->ranges[m->count] =
         (struct tow_ptx_range){.low = ARG(block), .high = ARG(block) + bytes, .writable = true};
     m->count++;
@@ -155,7 +156,7 @@ void *machine_variable(struct machine *m, const char *name)
 {
     for (size_t i = 0; i < tow_ptx_variable_count(m->module); i++) {
         if (strcmp(tow_ptx_variable_at(m->module, i)->name, name) == 0) {
-            return m->blocks[i];
+            return (void *)(uintptr_t)m->ranges[i].low;
         }
     }
     return NULL;
