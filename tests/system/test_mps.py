@@ -86,6 +86,8 @@ def it_is_started_found_and_ended():
 
 @t.test(60)
 def a_percentage_needs_a_worker_of_its_own():
+    if os.geteuid() != 0:
+        raise t.Skip("only root may read a worker's environment")
     with Server(*FLAGS, "--compute=30") as server:
         process = held(server)
         session, = server.status()["sessions"]
