@@ -32,8 +32,10 @@ def driver():
     """Every function of the API jumps to where the software GPU's stands in the table, but those that the source has itself."""
     if os.uname().machine not in JUMP:
         raise t.Skip(f"no driver is made for {os.uname().machine}")
-    if t.TREE != "plain":
-        raise t.Skip("beside a sanitizer the driver of these tests finds no room where a worker of NVIDIA's has its addresses")
+    if t.TREE == "asan":
+        raise t.Skip("AddressSanitizer leaves no room where a worker of NVIDIA's driver has its addresses")
+    if t.TREE == "tsan":
+        raise t.Skip("the thread that reads what a driver prints learns of the session without a lock (server/worker/output.c)")
     source = HELPERS / "checkpoint_driver.c"
     folder = t.BUILD / "test-programs"
     folder.mkdir(parents=True, exist_ok=True)
