@@ -109,6 +109,8 @@ struct tow_backend {
     /* The same for what the driver would write to stderr (a failed device assert). */
     void (**print_error)(void *user, const char *text, size_t length);
     void **print_user;
+    /* NULL, or: between true and false no other thread uses the three, which may change. */
+    void (*hold_print)(bool hold);
     /* NULL, or: what was printed so far has been given to the functions above when this returns.
      * Called before a reply that says that work is done, or that something failed. */
     void (*flush_output)(bool failed);

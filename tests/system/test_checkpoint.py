@@ -34,8 +34,6 @@ def driver():
         raise t.Skip(f"no driver is made for {os.uname().machine}")
     if t.TREE == "asan":
         raise t.Skip("AddressSanitizer leaves no room where a worker of NVIDIA's driver has its addresses")
-    if t.TREE == "tsan":
-        raise t.Skip("the thread that reads what a driver prints learns of the session without a lock (server/worker/output.c)")
     source = HELPERS / "checkpoint_driver.c"
     folder = t.BUILD / "test-programs"
     folder.mkdir(parents=True, exist_ok=True)

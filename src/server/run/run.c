@@ -67,12 +67,18 @@ static void print_to(struct tow_backend *backend, struct tows_session *session)
     if (backend->print == NULL) {
         return;
     }
+    if (backend->hold_print != NULL) {
+        backend->hold_print(true);
+    }
     if (session != NULL) {
         *backend->print_user = session;
     }
     *backend->print = session != NULL ? print_to_client : NULL;
     if (backend->print_error != NULL) {
         *backend->print_error = session != NULL ? print_error_to_client : NULL;
+    }
+    if (backend->hold_print != NULL) {
+        backend->hold_print(false);
     }
 }
 

@@ -24,7 +24,7 @@ static void *print_user;
 static int log_fd = -1; /* where stderr led before */
 static struct {
     struct tow_mutex lock; /* held while one is emptied: whoever gets it knows that earlier text is
-                            * on its way */
+                            * on its way; guards who gets the text */
     int ends[STREAMS];     /* for reading, never blocking */
     atomic_bool used;      /* text has come through a pipe, so more may come */
 } pipes = {.lock = TOW_MUTEX(SERVER_OUTPUT), .ends = {-1, -1}};
@@ -107,6 +107,15 @@ static void output_flush(bool failed)
     }
 }
 
+static void output_hold(bool hold)
+{
+    if (hold) {
+        tow_mutex_lock(&pipes.lock);
+    } else {
+        tow_mutex_unlock(&pipes.lock);
+    }
+}
+
 /* A pipe takes the place of a descriptor. */
 static int output_divert(int fd, int *ret_reading_end)
 {
@@ -159,6 +168,7 @@ int tows_output_capture(struct tow_backend *backend)
     backend->print = &print;
     backend->print_error = &print_error;
     backend->print_user = &print_user;
+    backend->hold_print = output_hold;
     backend->flush_output = output_flush;
     return 0;
 }

@@ -218,9 +218,11 @@ CUresult cuCheckpointProcessRestore(int pid, CUcheckpointRestoreArgs *args)
     if (result != CUDA_SUCCESS) {
         return result;
     }
+#ifndef __SANITIZE_THREAD__ /* whose workers refuse no system call */
     if (symlink("../nvidia0", "/dev/char/195:0") == 0 || errno != EPERM) {
         fprintf(stderr, "checkpoint_driver: a link in /dev/char: %s\n", strerror(errno));
     }
+#endif
     int file = memfd_create("checkpoint", MFD_CLOEXEC);
     if (ftruncate(file, (off_t)saved_size) != 0) {
         abort();
