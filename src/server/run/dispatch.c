@@ -103,7 +103,6 @@ static void carry_out(struct tows_serve *call)
     call->status = tows_session_enter(session, call->frame.context);
     tow_spans_command = call->number;
     serve(call);
-    tow_spans_command = 0; /* bytes of a copy are another command's */
     if (call->held != 0) {
         tows_hold_leave(call);
     }
